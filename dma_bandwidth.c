@@ -11,8 +11,8 @@
  * shared zero page, which sits in the CPU's cache and makes pageable H2D look 2.5 times as fast.
  *
  * The file reads from top to bottom, each part using only what stands above it:
- *   units and errors - the host - GPUs and NVML - host buffers - timing - explaining -
- *   statistics and notes - reports - chart - command line - run and main
+ *   units and errors - the host - GPUs and NVML - buffers - timing - statistics and notes -
+ *   reports - chart - command line - run and main
  * To add an option, a pin method, a direction or an output format, add a row to options_table,
  * pin_methods, directions or writers.
  */
@@ -68,6 +68,7 @@ enum {
 };
 static const size_t summary_from = 16 * MIB;   /* below, the cost of a call rules the rate */
 static const size_t host_reserve = 64 * MIB;   /* host memory left to everything else */
+static const size_t wake_bytes = 256 * MIB;    /* copied to wake the link: 5 ms at Gen5 x16 */
 static const size_t explain_bytes = 256 * MIB; /* the one small buffer of --explain */
 
 enum exit_code {
@@ -87,7 +88,7 @@ static const char *status_name(enum exit_code code) {
                                    : "failed";
 }
 
-enum kind { PAGEABLE, PINNED, KINDS };
+enum kind { PAGEABLE, PINNED, KINDS, DEVICE = KINDS };
 static const char *const kind_names[KINDS] = {"pageable", "pinned"};
 
 /* Set by the signal handler; the only mutable global. */
@@ -136,7 +137,7 @@ struct options {
     int iters, warmup;
     int devices[MAX_GPUS], ndevices; /* none: all */
     bool parallel, bidir, untouched, explain, no_affinity, no_verify, quiet, list, help, version;
-    const struct pin_method *pin;
+    const struct memory *pin;
     const struct writer *format;
     const char *chart;
     double min_efficiency; /* per cent of the link's limit; NAN: none asked for */
@@ -151,10 +152,11 @@ struct gpu {
     int far_cpus;                          /* CPUs of the caller's own binding that are not the GPU's */
     unsigned busy_percent, busy_processes; /* before the run */
     struct row *rows;                      /* run->nrows of them */
-    unsigned char *host[KINDS];            /* pageable and pinned buffer */
-    size_t host_bytes[KINDS];
-    unsigned char *device;
-    size_t device_bytes;
+    struct buffer {
+        void *at;
+        size_t bytes; /* 0: could not be had */
+        const struct memory *memory;
+    } buffers[KINDS + 1];
     size_t seeded; /* leading bytes of the device buffer that hold the pattern */
     cudaStream_t streams[2];
     cudaEvent_t start, stop;
@@ -209,7 +211,7 @@ __attribute__((format(printf, 1, 2))) static void complain(const char *format, .
 static const char *size_label(size_t bytes, char out[32]) {
     double tenths = (double)bytes / (0.1 * (double)GIB);
     if (tenths > 0.99 && fabs(tenths - nearbyint(tenths)) < 1e-6) {
-        snprintf(out, 32, "%.1fGB", tenths / 10);
+        snprintf(out, 32, tenths < 1000 ? "%.1fGB" : "%.4gGB", tenths / 10);
         return out;
     }
     for (size_t i = 3; i-- > 1;)
@@ -229,7 +231,7 @@ static const struct advice {
     {cudaErrorNoDevice, "no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
     {cudaErrorInvalidDevice, "check CUDA_VISIBLE_DEVICES and --list"},
     {cudaErrorDevicesUnavailable, "the GPU is busy or in exclusive mode: see nvidia-smi for other processes"},
-    {cudaErrorMemoryAllocation, "out of memory: try smaller --sizes, or free memory first"},
+    {cudaErrorMemoryAllocation, "try smaller --sizes, or free memory first"},
     {cudaErrorSystemNotReady, "the system is not ready: on NVSwitch machines check that nvidia-fabricmanager "
                               "runs"},
     {cudaErrorSystemDriverMismatch, "driver and user library differ: reboot, or reload the module"},
@@ -492,7 +494,7 @@ static void bind_cpus(struct gpu *gpu) {
     gpu->far_cpus = chosen - CPU_COUNT_S(sizeof both, both.set);
 }
 
-/* ---- Host buffers --------------------------------------------------------------------------
+/* ---- Buffers -------------------------------------------------------------------------------
  * Both buffers of a GPU hold the same pattern, in which every word differs, so a copy that is
  * late, short or misplaced shows. They are allocated once, at the largest size that can be had,
  * and written by several threads at once.
@@ -543,39 +545,54 @@ static size_t check(unsigned char *buffer, size_t from, size_t to) {
     return SIZE_MAX;
 }
 
-struct slice {
-    slice_fn *work;
-    unsigned char *buffer;
-    size_t from, to, found;
+/* Work that is done beside what the caller does next. */
+struct task {
+    void *(*work)(void *);
+    void *argument;
     pthread_t thread;
     bool started;
 };
 
-/* Thread body: works on one slice. */
-static void *run_slice(void *argument) {
+/* Starts a task; without a thread for it, it is done here and now. */
+static void task_start(struct task *task) {
+    task->started = pthread_create(&task->thread, NULL, task->work, task->argument) == 0;
+    if (!task->started) task->work(task->argument);
+}
+
+/* Waits for a task's end. */
+static void task_end(struct task *task) {
+    if (task->started) pthread_join(task->thread, NULL);
+}
+
+struct slice {
+    slice_fn *work;
+    unsigned char *buffer;
+    size_t from, to, found;
+};
+
+/* Task: works on one slice. */
+static void *work_on_slice(void *argument) {
     struct slice *slice = argument;
     slice->found = slice->work(slice->buffer, slice->from, slice->to);
     return NULL;
 }
 
-/* Runs `work` over [from, to) on the CPUs that this thread may use, up to MAX_FILL_THREADS; a
- * slice that gets no thread is done here. Returns the lowest offset found wrong, or SIZE_MAX. */
+/* Runs `work` over [from, to) on the CPUs that this thread may use, up to MAX_FILL_THREADS.
+ * Returns the lowest offset found wrong, or SIZE_MAX. */
 static size_t in_slices(slice_fn *work, unsigned char *buffer, size_t from, size_t to) {
     struct slice slices[MAX_FILL_THREADS];
-    struct cpus cpus;
-    memset(&cpus, 0, sizeof cpus);
-    int n = sched_getaffinity(0, sizeof cpus, cpus.set) ? 1 : CPU_COUNT_S(sizeof cpus, cpus.set);
-    n = n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n < 1 || to - from < MIB ? 1 : n;
-    size_t each = ((to - from) / (size_t)n + PAGE) / PAGE * PAGE, found = SIZE_MAX;
-    for (int i = 0; i < n; i++) {
-        size_t begin = from + each * (size_t)i < to ? from + each * (size_t)i : to;
-        size_t end = to - begin > each ? begin + each : to;
-        slices[i] = (struct slice){.work = work, .buffer = buffer, .from = begin, .to = end};
-        slices[i].started = i + 1 < n && !pthread_create(&slices[i].thread, NULL, run_slice, &slices[i]);
-        if (!slices[i].started) run_slice(&slices[i]);
+    struct task tasks[MAX_FILL_THREADS];
+    struct cpus cpus = {0};
+    size_t n = sched_getaffinity(0, sizeof cpus, cpus.set) ? 1 : (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
+    n = to - from < MIB ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
+    size_t each = ((to - from) / n + PAGE) / PAGE * PAGE, found = SIZE_MAX;
+    for (size_t i = 0; i < n; i++, from += from + each < to ? each : to - from) {
+        slices[i] = (struct slice){work, buffer, from, from + each < to ? from + each : to, 0};
+        tasks[i] = (struct task){.work = work_on_slice, .argument = &slices[i]};
+        task_start(&tasks[i]);
     }
-    for (int i = 0; i < n; i++) {
-        if (slices[i].started) pthread_join(slices[i].thread, NULL);
+    for (size_t i = 0; i < n; i++) {
+        task_end(&tasks[i]);
         if (slices[i].found < found) found = slices[i].found;
     }
     return found;
@@ -586,89 +603,50 @@ struct choice {
     const char *name, *help;
 };
 
-struct pin_method {
+/* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. */
+struct memory {
     struct choice choice;
-    cudaError_t (*get)(void **buffer, size_t bytes);
-    void (*release)(void *buffer);
+    cudaError_t (*get)(void **at, size_t bytes);
+    void (*release)(void *at);
 };
 
-/* Pins while allocating. */
-static cudaError_t malloc_host(void **buffer, size_t bytes) { return cudaMallocHost(buffer, bytes); }
+static cudaError_t get_device(void **at, size_t bytes) { return cudaMalloc(at, bytes); }
+static void free_device(void *at) { cudaFree(at); }
 
-/* Pins while allocating; the CPU's writes are combined, its reads are slow. */
-static cudaError_t write_combined(void **buffer, size_t bytes) {
-    return cudaHostAlloc(buffer, bytes, cudaHostAllocWriteCombined);
+static cudaError_t get_malloc(void **at, size_t bytes) {
+    *at = malloc(bytes);
+    return *at ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-static void free_host(void *buffer) { cudaFreeHost(buffer); }
+static cudaError_t get_pinned(void **at, size_t bytes) { return cudaMallocHost(at, bytes); }
+static void free_pinned(void *at) { cudaFreeHost(at); }
 
-/* Pins memory that malloc gave; writing it first makes that ten times as fast. */
-static cudaError_t register_malloc(void **buffer, size_t bytes) {
-    *buffer = malloc(bytes);
-    if (!*buffer) return cudaErrorMemoryAllocation;
-    in_slices(fill, *buffer, 0, bytes);
-    cudaError_t error = cudaHostRegister(*buffer, bytes, cudaHostRegisterDefault);
-    if (error != cudaSuccess) free(*buffer);
+static cudaError_t get_write_combined(void **at, size_t bytes) {
+    return cudaHostAlloc(at, bytes, cudaHostAllocWriteCombined);
+}
+
+/* Writing the pages first makes registering ten times as fast. */
+static cudaError_t get_registered(void **at, size_t bytes) {
+    cudaError_t error = get_malloc(at, bytes);
+    if (error != cudaSuccess) return error;
+    in_slices(fill, *at, 0, bytes);
+    error = cudaHostRegister(*at, bytes, cudaHostRegisterDefault);
+    if (error != cudaSuccess) free(*at);
     return error;
 }
 
-static void unregister_free(void *buffer) {
-    cudaHostUnregister(buffer);
-    free(buffer);
+static void free_registered(void *at) {
+    cudaHostUnregister(at);
+    free(at);
 }
 
-static const struct pin_method pin_methods[] = {
-    {{"malloc-host", "cudaMallocHost"}, malloc_host, free_host},
-    {{"register", "malloc, then cudaHostRegister"}, register_malloc, unregister_free},
-    {{"write-combined", "cudaHostAlloc with cudaHostAllocWriteCombined"}, write_combined, free_host},
+static const struct memory device_memory = {{"GPU", "cudaMalloc"}, get_device, free_device};
+static const struct memory pageable_memory = {{"pageable host", "malloc"}, get_malloc, free};
+static const struct memory pin_methods[] = {
+    {{"malloc-host", "cudaMallocHost"}, get_pinned, free_pinned},
+    {{"register", "malloc, then cudaHostRegister"}, get_registered, free_registered},
+    {{"write-combined", "cudaHostAlloc with cudaHostAllocWriteCombined"}, get_write_combined, free_pinned},
 };
-
-/* Allocates and writes one host buffer. Returns it (released by host_free) or NULL, why in `why`. */
-static void *host_alloc(const struct gpu *gpu, enum kind kind, size_t bytes, char why[WHY]) {
-    char doing[64], size[32];
-    void *buffer = NULL;
-    struct room room = host_room();
-    snprintf(doing, sizeof doing, "allocating %s of %s host memory", size_label(bytes, size),
-             kind_names[kind]);
-    if (bytes > room.bytes || room.bytes - bytes < host_reserve) {
-        snprintf(why, WHY, "%s: only %.1f GB left (%s)", doing, (double)room.bytes / (double)GIB,
-                 room.source);
-        return NULL;
-    }
-    cudaError_t error = cudaSuccess;
-    if (kind == PAGEABLE)
-        buffer = malloc(bytes);
-    else
-        error = gpu->run->opt->pin->get(&buffer, bytes);
-    if (cuda_failed(error, doing, why)) {
-        cudaGetLastError(); /* out of memory does not stick; take it out of the runtime's memory */
-        if (strcmp(host_kind(), "WSL2") == 0)
-            strncat(why, "; WSL2 caps pinned memory", WHY - strlen(why) - 1);
-        return NULL;
-    }
-    if (!buffer)
-        snprintf(why, WHY, "%s: malloc: %s", doing, strerror(errno));
-    else
-        in_slices(fill, buffer, 0, bytes);
-    return buffer;
-}
-
-/* Releases a host buffer; NULL is none. */
-static void host_free(const struct gpu *gpu, enum kind kind) {
-    if (!gpu->host[kind]) return;
-    if (kind == PAGEABLE)
-        free(gpu->host[kind]);
-    else
-        gpu->run->opt->pin->release(gpu->host[kind]);
-}
-
-/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. */
-static void drop_pages(unsigned char *buffer, size_t bytes) {
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = ((uintptr_t)buffer + page - 1) / page * page;
-    uintptr_t end = ((uintptr_t)buffer + bytes) / page * page;
-    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
-}
 
 /* Returns the largest of the sizes asked for that is below `limit`, 0 if there is none. */
 static size_t next_smaller(const struct options *opt, size_t limit) {
@@ -678,37 +656,72 @@ static size_t next_smaller(const struct options *opt, size_t limit) {
     return best;
 }
 
-/* Marks the cells of one size as failed, of one kind of memory or (KINDS) of both. */
+/* Marks the cells of one size as failed: those of one kind of memory, or of all if it is DEVICE. */
 static void fail_size(struct gpu *gpu, enum kind kind, size_t bytes, const char *why) {
-    for (int r = 0; r < gpu->run->nrows; r++)
-        for (int k = 0; k < KINDS; k++)
-            if (gpu->rows[r].bytes == bytes && (kind == KINDS || (int)kind == k) &&
-                !gpu->rows[r].cell[k].why[0])
-                snprintf(gpu->rows[r].cell[k].why, WHY, "%s", why);
+    for (struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
+        for (enum kind k = PAGEABLE; k < KINDS; k++)
+            if (row->bytes == bytes && (kind == DEVICE || kind == k) && !row->cell[k].why[0])
+                strcpy(row->cell[k].why, why);
 }
 
-/* Allocates each buffer at the largest size that can be had; larger sizes fail with the reason. */
-static void allocate_buffers(struct gpu *gpu) {
+/* Gets one buffer, at the largest of the sizes up to `limit` that can be had; larger ones fail with
+ * the reason. Host memory is taken from `room` and refused before the OOM killer comes. */
+static void get_buffer(struct gpu *gpu, enum kind kind, size_t limit, struct room *room) {
     const struct options *opt = gpu->run->opt;
-    char why[WHY], doing[64], size[32];
-    for (size_t n = next_smaller(opt, SIZE_MAX); n && !gpu->device; n = next_smaller(opt, n)) {
-        snprintf(doing, sizeof doing, "allocating %s of GPU memory", size_label(n, size));
-        if (cuda_failed(cudaMalloc((void **)&gpu->device, n), doing, why)) {
-            gpu->device = NULL;
-            fail_size(gpu, KINDS, n, why);
-            cudaGetLastError();
+    struct buffer *buffer = &gpu->buffers[kind];
+    char why[WHY], doing[96], size[32];
+    buffer->memory = kind == DEVICE ? &device_memory : kind == PAGEABLE ? &pageable_memory : opt->pin;
+    for (size_t n = limit; n && !buffer->bytes; n = next_smaller(opt, n)) {
+        snprintf(doing, sizeof doing, "allocating %s of %s memory", size_label(n, size),
+                 kind == PINNED ? "pinned host" : buffer->memory->choice.name);
+        if (kind != DEVICE && (n > room->bytes || room->bytes - n < host_reserve)) {
+            snprintf(why, WHY, "%s: %.1f GB are left (%s), try smaller --sizes", doing,
+                     (double)room->bytes / (double)GIB, room->source);
+        } else if (!cuda_failed(buffer->memory->get(&buffer->at, n), doing, why)) {
+            buffer->bytes = n;
+            if (kind != DEVICE && room->bytes != SIZE_MAX) room->bytes -= n;
+            continue;
         } else {
-            gpu->device_bytes = n;
+            cudaGetLastError(); /* out of memory does not stick */
+            if (kind == PINNED && strcmp(host_kind(), "WSL2") == 0)
+                strncat(why, "; WSL2 caps pinned memory", WHY - strlen(why) - 1);
         }
+        fail_size(gpu, kind, n, why);
     }
-    for (enum kind kind = PAGEABLE; kind < KINDS; kind++)
-        for (size_t n = gpu->device_bytes; n && !gpu->host[kind]; n = next_smaller(opt, n)) {
-            gpu->host[kind] = host_alloc(gpu, kind, n, why);
-            if (gpu->host[kind])
-                gpu->host_bytes[kind] = n;
-            else
-                fail_size(gpu, kind, n, why);
-        }
+}
+
+/* Task: writes the pattern to every page of a buffer. */
+static void *write_buffer(void *argument) {
+    struct buffer *buffer = argument;
+    if (buffer->bytes) in_slices(fill, buffer->at, 0, buffer->bytes);
+    return NULL;
+}
+
+/* Task: gives a buffer back. */
+static void *release_buffer(void *argument) {
+    struct buffer *buffer = argument;
+    if (buffer->bytes) buffer->memory->release(buffer->at);
+    return NULL;
+}
+
+/* Gets and writes all buffers of a GPU; the pageable one is written while CUDA pins the other. */
+static void get_buffers(struct gpu *gpu) {
+    struct room room = host_room();
+    struct task writing = {.work = write_buffer, .argument = &gpu->buffers[PAGEABLE]};
+    get_buffer(gpu, DEVICE, next_smaller(gpu->run->opt, SIZE_MAX), &room);
+    get_buffer(gpu, PAGEABLE, gpu->buffers[DEVICE].bytes, &room);
+    task_start(&writing);
+    get_buffer(gpu, PINNED, gpu->buffers[DEVICE].bytes, &room);
+    write_buffer(&gpu->buffers[PINNED]);
+    task_end(&writing);
+}
+
+/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. */
+static void drop_pages(unsigned char *buffer, size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t begin = ((uintptr_t)buffer + page - 1) / page * page;
+    uintptr_t end = ((uintptr_t)buffer + bytes) / page * page;
+    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
 }
 
 /* ---- Timing --------------------------------------------------------------------------------
@@ -724,9 +737,9 @@ static const struct direction directions[] = {
     {.name = "BiD", .in = true, .out = true, .limit_in_text = true},
 };
 
-/* Returns how many bytes of a copy go in; the rest comes out. */
+/* Returns how many bytes of a copy go in, whole words; the rest comes out. */
 static size_t bytes_in(const struct direction *direction, size_t bytes) {
-    return !direction->out ? bytes : direction->in ? bytes / 16 * 8 : 0; /* whole words */
+    return !direction->out ? bytes : direction->in ? bytes / 16 * 8 : 0;
 }
 
 /* Returns whether measuring should end early. */
@@ -734,19 +747,19 @@ static bool stopping(struct run *run) { return interrupted || atomic_load(&run->
 
 /* Issues one copy; BiD issues its halves on two streams, as a program would. */
 static cudaError_t issue_copy(const struct gpu *gpu, const struct row *row, unsigned char *host) {
+    unsigned char *device = gpu->buffers[DEVICE].at;
     size_t in = bytes_in(row->direction, row->bytes);
-    if (!row->direction->out) return cudaMemcpy(gpu->device, host, in, cudaMemcpyHostToDevice);
-    if (!row->direction->in) return cudaMemcpy(host, gpu->device, row->bytes, cudaMemcpyDeviceToHost);
-    cudaError_t error = cudaMemcpyAsync(gpu->device, host, in, cudaMemcpyHostToDevice, gpu->streams[0]);
+    if (!row->direction->out) return cudaMemcpy(device, host, in, cudaMemcpyHostToDevice);
+    if (!row->direction->in) return cudaMemcpy(host, device, row->bytes, cudaMemcpyDeviceToHost);
+    cudaError_t error = cudaMemcpyAsync(device, host, in, cudaMemcpyHostToDevice, gpu->streams[0]);
     if (error != cudaSuccess) return error;
-    return cudaMemcpyAsync(host + in, gpu->device + in, row->bytes - in, cudaMemcpyDeviceToHost,
-                           gpu->streams[1]);
+    return cudaMemcpyAsync(host + in, device + in, row->bytes - in, cudaMemcpyDeviceToHost, gpu->streams[1]);
 }
 
-/* Makes one copy and returns its seconds, or NAN, why in `why`. The events are recorded in the
- * legacy default stream, which waits for the other streams and holds them back ("Stream
- * synchronization behavior" in CUDA's runtime documentation), so they enclose BiD's too. */
-static double timed_copy(const struct gpu *gpu, const struct row *row, unsigned char *host, char why[WHY]) {
+/* Makes one copy and returns its GB/s, or NAN, why in `why`. The events are recorded in the legacy
+ * default stream, which waits for all other streams and holds them back (CUDA runtime API, "Stream
+ * synchronization behavior"), so they enclose BiD's halves too. */
+static double time_copy(const struct gpu *gpu, const struct row *row, void *host, char why[WHY]) {
     float ms = NAN;
     if (cuda_failed(cudaEventRecord(gpu->start, 0), "cudaEventRecord", why) ||
         cuda_failed(issue_copy(gpu, row, host), "cudaMemcpy", why) ||
@@ -754,33 +767,32 @@ static double timed_copy(const struct gpu *gpu, const struct row *row, unsigned 
         cuda_failed(cudaEventSynchronize(gpu->stop), "cudaEventSynchronize", why) ||
         cuda_failed(cudaEventElapsedTime(&ms, gpu->start, gpu->stop), "cudaEventElapsedTime", why))
         return NAN;
-    if (ms > 0 && isfinite(ms)) return ms / 1e3;
-    snprintf(why, WHY, "elapsed time of a copy reads %g ms", (double)ms);
+    if (ms > 0 && isfinite(ms)) return (double)row->bytes / ms / 1e6;
+    snprintf(why, WHY, "the elapsed time of a copy reads %g ms", (double)ms);
     return NAN;
 }
 
-/* Copies the pattern to the first `bytes` of the device buffer. False on failure, why in `why`. */
+/* Copies the pattern to the first `bytes` of the device buffer. False: why in `why`. */
 static bool seed_device(struct gpu *gpu, enum kind kind, size_t bytes, char why[WHY]) {
-    if (cuda_failed(cudaMemcpy(gpu->device, gpu->host[kind], bytes, cudaMemcpyHostToDevice),
+    if (cuda_failed(cudaMemcpy(gpu->buffers[DEVICE].at, gpu->buffers[kind].at, bytes, cudaMemcpyHostToDevice),
                     "initialising the device buffer", why))
         return false;
-    gpu->seeded = bytes;
+    if (bytes > gpu->seeded) gpu->seeded = bytes;
     return true;
 }
 
-/* After a failure: finds out whether the context is dead (the next call fails too), and keeps the
- * reason if so. CUDA's runtime documentation calls these errors sticky. */
+/* After a failure: if the next call fails too, the context is dead, and the reason is kept. CUDA's
+ * documentation calls such errors sticky. */
 static void note_if_lost(struct gpu *gpu, const char *why) {
     cudaGetLastError();
-    if (cudaDeviceSynchronize() != cudaSuccess && !gpu->lost[0])
-        snprintf(gpu->lost, sizeof gpu->lost, "%s", why);
+    if (cudaDeviceSynchronize() != cudaSuccess && !gpu->lost[0]) strcpy(gpu->lost, why);
 }
 
-/* Brings buffers and cell into the state that a timed loop starts from. False: why in the cell. */
+/* Brings cell and buffers into the state that a timed loop starts from. False: why in the cell. */
 static bool prepare_cell(struct gpu *gpu, const struct row *row, enum kind kind, struct cell *cell) {
     const struct options *opt = gpu->run->opt;
+    unsigned char *host = gpu->buffers[kind].at;
     size_t in = bytes_in(row->direction, row->bytes);
-    unsigned char *host = gpu->host[kind];
     cell->samples = malloc((size_t)opt->iters * sizeof *cell->samples);
     if (!cell->samples) {
         snprintf(cell->why, WHY, "keeping %d samples: %s", opt->iters, strerror(errno));
@@ -798,45 +810,47 @@ static bool prepare_cell(struct gpu *gpu, const struct row *row, enum kind kind,
     return true;
 }
 
-/* Checks what the copies brought to the host. False on a mismatch or if nothing came; then the
- * pattern is written anew, for the rows that follow. */
-static bool verify_cell(struct gpu *gpu, const struct row *row, enum kind kind, struct cell *cell) {
-    if (!row->direction->out || gpu->run->opt->no_verify) return true;
+/* Checks what the copies brought to the host; a mismatch fails the cell. Where the pattern did not
+ * come back whole it is written anew, for the rows that follow. */
+static void verify_cell(struct gpu *gpu, const struct row *row, enum kind kind, struct cell *cell) {
     size_t in = bytes_in(row->direction, row->bytes);
-    size_t wrong = in_slices(check, gpu->host[kind], in, row->bytes);
-    if (wrong == SIZE_MAX) return true;
-    in_slices(fill, gpu->host[kind], in, row->bytes);
+    if (!row->direction->out || gpu->run->opt->no_verify) return;
+    size_t wrong = in_slices(check, gpu->buffers[kind].at, in, row->bytes);
+    if (wrong == SIZE_MAX) return;
+    in_slices(fill, gpu->buffers[kind].at, 0, row->bytes);
     if (!cell->why[0] && cell->count) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
-    return false;
 }
 
 /* Measures one cell: warm-up and timed copies, then the check. Always passes the barrier. */
 static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
     const struct options *opt = gpu->run->opt;
     struct cell *cell = &row->cell[kind];
-    if (gpu->lost[0] && !cell->why[0]) snprintf(cell->why, WHY, "%s", gpu->lost);
-    bool ready = !cell->why[0] && !stopping(gpu->run) && prepare_cell(gpu, row, kind, cell);
+    if (gpu->lost[0] && !cell->why[0]) strcpy(cell->why, gpu->lost);
+    bool measurable = !cell->why[0] && !stopping(gpu->run);
+    bool ready = measurable && prepare_cell(gpu, row, kind, cell);
     pthread_barrier_wait(&gpu->run->start);
     for (int i = -opt->warmup; ready && i < opt->iters && !stopping(gpu->run); i++) {
         atomic_store(&gpu->at_copy, i + opt->warmup + 1);
-        double seconds = timed_copy(gpu, row, gpu->host[kind], cell->why);
-        if (isnan(seconds)) break;
-        if (i >= 0) cell->samples[cell->count++] = (double)row->bytes / seconds / 1e9;
+        double gbps = time_copy(gpu, row, gpu->buffers[kind].at, cell->why);
+        if (isnan(gbps)) break;
+        if (i >= 0) cell->samples[cell->count++] = gbps;
     }
-    if (!ready && !cell->why[0]) return;
+    if (!measurable) return;
     link_observe(gpu);
-    if (ready && verify_cell(gpu, row, kind, cell) && !cell->why[0] && !row->direction->out && cell->count &&
-        !(opt->untouched && kind == PAGEABLE) && gpu->seeded < row->bytes)
-        gpu->seeded = row->bytes;
+    if (ready) verify_cell(gpu, row, kind, cell);
     if (cell->why[0]) {
         cell->count = 0;
-        if (!gpu->lost[0]) note_if_lost(gpu, cell->why);
+        note_if_lost(gpu, cell->why);
+    } else if (cell->count && !row->direction->out && !(opt->untouched && kind == PAGEABLE) &&
+               row->bytes > gpu->seeded) {
+        gpu->seeded = row->bytes;
     }
 }
 
 /* Makes context, streams, events and buffers, and copies until the link has woken up. On failure
  * gpu->lost says why. */
 static void set_up(struct gpu *gpu) {
+    char why[WHY];
     if (gpu->lost[0]) return;
     gpu_observe_load(gpu);
     bind_cpus(gpu);
@@ -846,68 +860,56 @@ static void set_up(struct gpu *gpu) {
         cuda_failed(cudaEventCreate(&gpu->start), "cudaEventCreate", gpu->lost) ||
         cuda_failed(cudaEventCreate(&gpu->stop), "cudaEventCreate", gpu->lost))
         return;
-    allocate_buffers(gpu);
-    char why[WHY];
-    enum kind kind = gpu->host_bytes[PINNED] >= gpu->host_bytes[PAGEABLE] ? PINNED : PAGEABLE;
-    for (int i = 0; gpu->host[kind] && i < LINK_TRIES && (i == 0 || link_below_max(&gpu->link)); i++) {
-        if (!seed_device(gpu, kind, gpu->host_bytes[kind], why)) note_if_lost(gpu, why);
+    get_buffers(gpu);
+    enum kind kind = gpu->buffers[PINNED].bytes ? PINNED : PAGEABLE;
+    size_t bytes = gpu->buffers[kind].bytes < wake_bytes ? gpu->buffers[kind].bytes : wake_bytes;
+    for (int i = 0; i < LINK_TRIES && (i == 0 || link_below_max(&gpu->link)); i++) {
+        if (bytes && !seed_device(gpu, kind, bytes, why)) note_if_lost(gpu, why);
         link_observe(gpu);
     }
 }
 
 /* Releases what set_up() made. */
 static void tear_down(struct gpu *gpu) {
-    for (enum kind kind = PAGEABLE; kind < KINDS; kind++) host_free(gpu, kind);
-    if (gpu->device) cudaFree(gpu->device);
+    struct task releasing = {.work = release_buffer, .argument = &gpu->buffers[PAGEABLE]};
+    task_start(&releasing);
+    release_buffer(&gpu->buffers[PINNED]);
+    release_buffer(&gpu->buffers[DEVICE]);
+    task_end(&releasing);
     for (int i = 0; i < 2; i++)
         if (gpu->streams[i]) cudaStreamDestroy(gpu->streams[i]);
     if (gpu->start) cudaEventDestroy(gpu->start);
     if (gpu->stop) cudaEventDestroy(gpu->stop);
 }
 
-/* ---- Explaining ----------------------------------------------------------------------------
- * --explain measures the parts that make pageable copies slow and pinned memory dear. The one
- * buffer that it allocates is explain_bytes or the largest size, whichever is smaller.
- */
-
-/* Returns GB/s for work on `bytes` that began at `start`. */
+/* Returns GB/s for work on `bytes` that began at `start` (seconds of now()). */
 static double rate_since(double start, size_t bytes) { return (double)bytes / (now() - start) / 1e9; }
 
-/* Returns the best of three one-core copies in GB/s. The best: it is a ceiling that is asked for. */
-static double measure_memcpy(unsigned char *to, const unsigned char *from, size_t bytes) {
-    double best = 0;
-    for (int i = 0; i < 3; i++) {
-        double start = now();
-        memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* the copy must not be optimised away */
-        best = fmax(best, rate_since(start, bytes));
-    }
-    return best;
-}
-
-/* Fills in gpu->explained. What fails stays NAN. */
+/* For --explain: measures what makes pageable copies slow and pinned memory dear, into
+ * gpu->explained; what fails stays NAN. Its one buffer is explain_bytes or the largest size. */
 static void measure_explanation(struct gpu *gpu) {
     struct explain *e = &gpu->explained;
-    size_t n = gpu->host_bytes[PAGEABLE] < explain_bytes ? gpu->host_bytes[PAGEABLE] : explain_bytes;
+    size_t n = gpu->buffers[PAGEABLE].bytes < explain_bytes ? gpu->buffers[PAGEABLE].bytes : explain_bytes;
     struct row row = {.bytes = n, .direction = &directions[1]};
     char why[WHY];
-    unsigned char *fresh = n && host_room().bytes > 2 * n ? malloc(n) : NULL;
-    if (!fresh || gpu->lost[0]) {
-        free(fresh);
-        return;
-    }
+    void *fresh = n && !gpu->lost[0] && host_room().bytes > 2 * n + host_reserve ? malloc(n) : NULL, *pinned;
+    if (!fresh) return;
     drop_pages(fresh, n); /* malloc may hand out pages that were used before */
-    e->cold_gbps = (double)n / timed_copy(gpu, &row, fresh, why) / 1e9;
-    e->warm_gbps = (double)n / timed_copy(gpu, &row, fresh, why) / 1e9;
-    if (gpu->run->opt->untouched) in_slices(fill, gpu->host[PAGEABLE], 0, n);
-    e->memcpy_gbps = measure_memcpy(fresh, gpu->host[PAGEABLE], n);
+    e->cold_gbps = time_copy(gpu, &row, fresh, why);
+    e->warm_gbps = time_copy(gpu, &row, fresh, why);
+    in_slices(fill, gpu->buffers[PAGEABLE].at, 0, n); /* --untouched may have dropped it */
+    for (int i = 0; i < 3; i++) {
+        double start = now();
+        memcpy(fresh, gpu->buffers[PAGEABLE].at, n);
+        __asm__ volatile("" : : "r"(fresh) : "memory"); /* keeps the compiler from dropping the copy */
+        e->memcpy_gbps = fmax(e->memcpy_gbps, rate_since(start, n)); /* the ceiling is asked for */
+    }
     double start = now();
     if (cudaHostRegister(fresh, n, cudaHostRegisterDefault) == cudaSuccess) {
         e->register_s_per_gb = 1 / rate_since(start, n);
         cudaHostUnregister(fresh);
     }
     free(fresh);
-    void *pinned;
     start = now();
     if (cudaMallocHost(&pinned, n) == cudaSuccess) {
         e->malloc_host_s_per_gb = 1 / rate_since(start, n);
@@ -1138,10 +1140,11 @@ enum { FIGURES = 8 };
 static double explain_pinning(struct figure *figure, const char *what, double saved, const char *size) {
     double copies = saved > 0 ? ceil(figure->value / saved) : NAN;
     int n = snprintf(figure->text, WHY, "%.2f s per GB for %s: ", figure->value, what);
-    snprintf(figure->text + n, WHY - (size_t)n,
-             isnan(copies) ? "not paid for by copies, pinned H2D was not faster"
-                           : "paid for after %.0f H2D copies of %s",
-             copies, size);
+    if (isnan(copies))
+        strcat(figure->text, "not paid for by copies, pinned H2D was not faster");
+    else
+        snprintf(figure->text + n, WHY - (size_t)n, "paid for after %.0f H2D cop%s of %s", copies,
+                 copies == 1 ? "y" : "ies", size);
     return copies;
 }
 
@@ -1210,9 +1213,9 @@ static const struct column {
     {"gpu_name", .field = NAME},
     {"bus_id", .field = BUS_ID},
     {"link", .field = LINK},
-    {NULL, "Size", "%s", -7, .field = LABEL},
+    {NULL, "Size", "%s", -6, .field = LABEL},
     {"size_bytes", .field = BYTES},
-    {"direction", "Dir", "%s", -3, .field = DIRECTION},
+    {"direction", "Dir", "%s", 4, .field = DIRECTION},
     {"pageable_gbps", "Pageable", "%.2f GB/s", 15, STAT_OF(PAGEABLE, median)},
     {"pinned_gbps", "Pinned", "%.2f GB/s", 12, STAT_OF(PINNED, median)},
     {"ratio", "Ratio", "%.1fx", 8, .field = RATIO},
@@ -2180,7 +2183,7 @@ static enum exit_code judge_efficiency(const struct run *run) {
 static enum exit_code judge_run(const struct run *run) {
     bool failed = false, usable = false;
     for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
-        usable |= gpu->device != NULL || !gpu->lost[0];
+        usable |= gpu->buffers[DEVICE].bytes || !gpu->lost[0];
         for (int r = 0; r < run->nrows; r++)
             failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
     }
