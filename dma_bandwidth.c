@@ -100,7 +100,7 @@ struct stats {
 
 /* One kind of memory in one row. A cell that failed has no samples and says why. */
 struct cell {
-    double *samples; /* GB/s, in the order of the copies; owned */
+    double *samples; /* GB/s, in the order of the copies, with as much room again for sorting; owned */
     int count;
     struct stats gbps;
     char why[WHY];
@@ -135,7 +135,7 @@ struct options {
     size_t *sizes; /* bytes, in the order asked for; owned */
     int nsizes;
     int iters, warmup;
-    int devices[MAX_GPUS], ndevices; /* none: all */
+    int devices[MAX_GPUS], ndevices; /* 0: all; -1: none named, which means the first */
     bool parallel, bidir, untouched, explain, no_affinity, no_verify, quiet, list, help, version;
     const struct memory *pin;
     const struct writer *format;
@@ -227,8 +227,7 @@ static const struct advice {
     cudaError_t error;
     const char *text;
 } advices[] = {
-    {cudaErrorInsufficientDriver, "update the NVIDIA driver, or build with an older CUDA runtime"},
-    {cudaErrorNoDevice, "no GPU is visible: check nvidia-smi and CUDA_VISIBLE_DEVICES"},
+    {cudaErrorNoDevice, "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
     {cudaErrorInvalidDevice, "check CUDA_VISIBLE_DEVICES and --list"},
     {cudaErrorDevicesUnavailable, "the GPU is busy or in exclusive mode: see nvidia-smi for other processes"},
     {cudaErrorMemoryAllocation, "try smaller --sizes, or free memory first"},
@@ -244,8 +243,8 @@ static bool cuda_failed(cudaError_t error, const char *doing, char why[WHY]) {
     const char *advice = NULL;
     for (size_t i = 0; i < COUNT(advices); i++)
         if (advices[i].error == error) advice = advices[i].text;
-    snprintf(why, WHY, "%s: %s (%s)%s%s", doing, cudaGetErrorName(error), cudaGetErrorString(error),
-             advice ? "; " : "", advice ? advice : "");
+    snprintf(why, WHY, "%s: %s (%s)%s%s", doing, cudaGetErrorName(error), cudaGetErrorString(error), advice ? "; " : "",
+             advice ? advice : "");
     return true;
 }
 
@@ -291,8 +290,7 @@ static void cgroup_room(struct room *room, const char *folder, bool v2) {
     cache += read_number(path, v2 ? "\nactive_file" : "total_active_file", 0);
     used = used > cache ? used - cache : 0;
     unsigned long long left = limit > used ? limit - used : 0;
-    if (limit != ULLONG_MAX && left < room->bytes)
-        *room = (struct room){left, "memory limit of its control group"};
+    if (limit != ULLONG_MAX && left < room->bytes) *room = (struct room){left, "memory limit of its control group"};
 }
 
 /* Returns how many bytes of host memory can be touched without the OOM killer: MemAvailable, or
@@ -323,8 +321,7 @@ static struct room host_room(void) {
 static const char *host_kind(void) {
     char text[8192];
     if (read_text("/proc/sys/kernel/osrelease", text, sizeof text) && strstr(text, "icrosoft")) return "WSL2";
-    if (read_text("/proc/cpuinfo", text, sizeof text) && strstr(text, " hypervisor"))
-        return "virtual machine";
+    if (read_text("/proc/cpuinfo", text, sizeof text) && strstr(text, " hypervisor")) return "virtual machine";
     return "";
 }
 
@@ -413,11 +410,22 @@ static const char *link_label(const struct link *link, char out[64]) {
     return out;
 }
 
+/* Returns whether the link has been seen as fast as GPU and slot allow. */
+static bool link_at_max(const struct link *link) {
+    double most = pcie_limit(link->max_gen, link->max_width);
+    return link->kind == LINK_PCIE && most > 0 && pcie_limit(link->gen, link->width) >= most;
+}
+
+/* Returns whether the link runs slower than GPU and slot allow. */
+static bool link_below_max(const struct link *link) {
+    return link->kind == LINK_PCIE && link->max_gen && !link_at_max(link);
+}
+
 /* Reads the link and keeps the fastest state seen: an idle GPU drops to Gen1, so this is called
  * right after copies. */
 static void link_observe(struct gpu *gpu) {
     struct link *link = &gpu->link;
-    if (link->kind == LINK_C2C || link->kind == LINK_INTEGRATED) return;
+    if (link->kind == LINK_C2C || link->kind == LINK_INTEGRATED || link_at_max(link)) return;
     unsigned gen = nvml_uint(gpu, "nvmlDeviceGetCurrPcieLinkGeneration");
     unsigned width = nvml_uint(gpu, "nvmlDeviceGetCurrPcieLinkWidth");
     if (pcie_limit(gen, width) > pcie_limit(link->gen, link->width)) {
@@ -433,12 +441,6 @@ static void link_observe(struct gpu *gpu) {
     }
 }
 
-/* Returns whether the link runs slower than GPU and slot allow. */
-static bool link_below_max(const struct link *link) {
-    return link->kind == LINK_PCIE &&
-           pcie_limit(link->gen, link->width) < pcie_limit(link->max_gen, link->max_width);
-}
-
 /* Fills in name, uuid, bus id and kind of link; on failure gpu->lost says why. Makes no context.
  * Bus id and uuid are written as nvidia-smi writes them. */
 static void gpu_identify(struct gpu *gpu) {
@@ -447,8 +449,8 @@ static void gpu_identify(struct gpu *gpu) {
     snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->index);
     if (cuda_failed(cudaGetDeviceProperties(&p, gpu->index), "cudaGetDeviceProperties", gpu->lost)) return;
     snprintf(gpu->name, sizeof gpu->name, "%.255s", p.name);
-    snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", (unsigned)p.pciDomainID,
-             (unsigned)p.pciBusID & 0xff, (unsigned)p.pciDeviceID & 0xff);
+    snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", (unsigned)p.pciDomainID, (unsigned)p.pciBusID & 0xff,
+             (unsigned)p.pciDeviceID & 0xff);
     char *u = gpu->uuid + sprintf(gpu->uuid, "%s", strstr(p.name, " MIG ") ? "MIG-" : "GPU-");
     for (int i = 0; i < 16; i++)
         u += sprintf(u, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
@@ -457,8 +459,7 @@ static void gpu_identify(struct gpu *gpu) {
     cudaDeviceGetAttribute(&host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, gpu->index);
     gpu->link.kind = integrated ? LINK_INTEGRATED : host_tables ? LINK_C2C : LINK_UNKNOWN;
     nvml_handle_fn *handle;
-    if (nvml_find(gpu->run, "nvmlDeviceGetHandleByPciBusId_v2", &handle) &&
-        handle(gpu->bus_id, &gpu->nvml) != 0)
+    if (nvml_find(gpu->run, "nvmlDeviceGetHandleByPciBusId_v2", &handle) && handle(gpu->bus_id, &gpu->nvml) != 0)
         gpu->nvml = NULL;
 }
 
@@ -482,8 +483,7 @@ static void gpu_observe_load(struct gpu *gpu) {
 static void bind_cpus(struct gpu *gpu) {
     struct cpus near, caller, both;
     memset(&caller, 0, sizeof caller);
-    if (gpu->run->opt->no_affinity || !nvml_cpus(gpu, &near) ||
-        sched_getaffinity(0, sizeof caller, caller.set) != 0)
+    if (gpu->run->opt->no_affinity || !nvml_cpus(gpu, &near) || sched_getaffinity(0, sizeof caller, caller.set) != 0)
         return;
     int chosen = CPU_COUNT_S(sizeof caller, caller.set);
     if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) {
@@ -793,7 +793,7 @@ static bool prepare_cell(struct gpu *gpu, const struct row *row, enum kind kind,
     const struct options *opt = gpu->run->opt;
     unsigned char *host = gpu->buffers[kind].at;
     size_t in = bytes_in(row->direction, row->bytes);
-    cell->samples = malloc((size_t)opt->iters * sizeof *cell->samples);
+    cell->samples = malloc(2 * (size_t)opt->iters * sizeof *cell->samples);
     if (!cell->samples) {
         snprintf(cell->why, WHY, "keeping %d samples: %s", opt->iters, strerror(errno));
         return false;
@@ -901,7 +901,7 @@ static void measure_explanation(struct gpu *gpu) {
     for (int i = 0; i < 3; i++) {
         double start = now();
         memcpy(fresh, gpu->buffers[PAGEABLE].at, n);
-        __asm__ volatile("" : : "r"(fresh) : "memory"); /* keeps the compiler from dropping the copy */
+        __asm__ volatile("" : : "r"(fresh) : "memory");              /* keeps the compiler from dropping the copy */
         e->memcpy_gbps = fmax(e->memcpy_gbps, rate_since(start, n)); /* the ceiling is asked for */
     }
     double start = now();
@@ -954,14 +954,14 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Returns the statistics of `n` samples (stddev is the sample's, n - 1); sorts a copy. */
-static struct stats stats_of(const double *samples, int n) {
+/* Returns the statistics of a cell's samples (stddev is the sample's, n - 1). */
+static struct stats stats_of(const struct cell *cell, int iters) {
     struct stats s = {NAN, NAN, NAN, NAN, NAN};
-    double *sorted = n ? malloc((size_t)n * sizeof *sorted) : NULL;
-    if (!sorted) return s;
-    memcpy(sorted, samples, (size_t)n * sizeof *sorted);
+    int n = cell->count;
+    if (n == 0) return s;
+    double sum = 0, squares = 0, *sorted = cell->samples + iters;
+    memcpy(sorted, cell->samples, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
-    double sum = 0, squares = 0;
     for (int i = 0; i < n; i++) sum += sorted[i];
     s.mean = sum / n;
     for (int i = 0; i < n; i++) squares += (sorted[i] - s.mean) * (sorted[i] - s.mean);
@@ -969,7 +969,6 @@ static struct stats stats_of(const double *samples, int n) {
     s.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
     s.min = sorted[0];
     s.max = sorted[n - 1];
-    free(sorted);
     return s;
 }
 
@@ -983,7 +982,9 @@ struct summary {
 static struct summary summarize(const struct gpu *gpu, const struct direction *direction) {
     const struct run *run = gpu->run;
     struct summary s = {.partial = false};
-    bool any_large = next_smaller(run->opt, SIZE_MAX) >= summary_from;
+    bool any_large = false;
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+        any_large |= row->bytes >= summary_from && (row->cell[PAGEABLE].count || row->cell[PINNED].count);
     for (int k = 0; k < KINDS; k++) {
         int n = 0;
         double sum = 0;
@@ -1017,8 +1018,7 @@ static const char *row_status(const struct gpu *gpu, const struct row *row, char
     if (!*pageable && !*pinned)
         return row->cell[PAGEABLE].count < iters || row->cell[PINNED].count < iters ? "interrupted" : "ok";
     bool both = *pageable && *pinned && strcmp(pageable, pinned) != 0;
-    snprintf(out, STATUS_SIZE, "failed: %s%s%s", *pageable ? pageable : pinned, both ? "; " : "",
-             both ? pinned : "");
+    snprintf(out, STATUS_SIZE, "failed: %s%s%s", *pageable ? pageable : pinned, both ? "; " : "", both ? pinned : "");
     return out;
 }
 
@@ -1052,16 +1052,15 @@ static void note_failures(struct gpu *gpu) {
     for (int r = 0; r < gpu->run->nrows; r++)
         for (enum kind k = PAGEABLE; k < KINDS; k++)
             if (fresh_reason(gpu, r, k))
-                note(gpu, "%s %s %s failed: %s", size_label(gpu->rows[r].bytes, size),
-                     gpu->rows[r].direction->name, kind_names[k], fresh_reason(gpu, r, k));
+                note(gpu, "%s %s %s failed: %s", size_label(gpu->rows[r].bytes, size), gpu->rows[r].direction->name,
+                     kind_names[k], fresh_reason(gpu, r, k));
 }
 
 static void note_interruption(struct gpu *gpu) {
     int begun = 0;
     for (int r = 0; r < gpu->run->nrows; r++) begun += row_begun(&gpu->rows[r]);
     if (interrupted)
-        note(gpu, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun,
-             gpu->run->nrows);
+        note(gpu, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun, gpu->run->nrows);
 }
 
 static void note_settings(struct gpu *gpu) {
@@ -1106,8 +1105,8 @@ static void note_odd_rates(struct gpu *gpu) {
         note(gpu,
              "%d cell%s spread over %d %% of the mean, %s %s %s most (%.0f %%): quiet the host "
              "or raise --iters above %d",
-             wide, wide > 1 ? "s" : "", SPREAD_LIMIT, size_label(worst_row->bytes, size),
-             worst_row->direction->name, kind_names[worst_kind], worst, gpu->run->opt->iters);
+             wide, wide > 1 ? "s" : "", SPREAD_LIMIT, size_label(worst_row->bytes, size), worst_row->direction->name,
+             kind_names[worst_kind], worst, gpu->run->opt->iters);
 }
 
 static void note_surroundings(struct gpu *gpu) {
@@ -1170,8 +1169,7 @@ static void explain_figures(const struct gpu *gpu, struct figure f[FIGURES]) {
              : share < 1.3            ? "as a CPU copying into a pinned staging buffer would"
                                       : "more than one core's plain copy gives");
     f[1] = (struct figure){.key = "d2h_cold_gbps", .value = e->cold_gbps};
-    snprintf(f[1].text, WHY,
-             "%.1f GB/s for D2H into a fresh malloc buffer, %.1f GB/s into it again: first touch %s",
+    snprintf(f[1].text, WHY, "%.1f GB/s for D2H into a fresh malloc buffer, %.1f GB/s into it again: first touch %s",
              e->cold_gbps, e->warm_gbps,
              e->cold_gbps < 0.8 * e->warm_gbps ? "is paid by the first copy" : "cost little here");
     f[2] = (struct figure){.key = "d2h_warm_gbps", .value = e->warm_gbps};
@@ -1375,8 +1373,8 @@ static void text_end(const struct run *run, const struct gpu *gpu) {
         put_number("\nRatio:     ", "%.1fx", s.ratio, "-");
         putchar('\n');
         if (!direction->limit_in_text || isnan(s.limit)) continue;
-        printf("\nTheoretical (%s%s): ~%.4g GB/s\n", direction->out ? "2 x " : "",
-               link_label(&gpu->link, link), s.limit);
+        printf("\nTheoretical (%s%s): ~%.4g GB/s\n", direction->out ? "2 x " : "", link_label(&gpu->link, link),
+               s.limit);
         put_number("Pinned efficiency:   ", "%.0f%%", s.percent[PINNED], "-");
         put_number("\nPageable efficiency: ", "%.0f%%", s.percent[PAGEABLE], "-");
         putchar('\n');
@@ -1391,16 +1389,11 @@ static void markdown_begin(const struct run *run, const struct gpu *gpu) {
     put(stdout, gpu->name, escape_markdown);
     if (run->visible > 1 && gpu->index >= 0) printf(" (GPU %d, %s)", gpu->index, gpu->bus_id);
     if (gpu->index >= 0) printf(", %s", link_label(&gpu->link, link));
-    printf(": cudaMemcpy, median of %d copies, pinned by %s\n\n", run->opt->iters,
-           run->opt->pin->choice.help);
+    printf(": cudaMemcpy, median of %d copies, pinned by %s\n\n", run->opt->iters, run->opt->pin->choice.help);
     for (int head = 1; head >= 0; head--) {
         for (const struct column *c = columns; c < columns + COUNT(columns); c++)
             if (c->heading)
-                printf("|%s%s%s", head ? " " : "",
-                       head           ? c->heading
-                       : c->width < 0 ? "---"
-                                      : "---:",
-                       head ? " " : "");
+                printf("|%s%s%s", head ? " " : "", head ? c->heading : c->width < 0 ? "---" : "---:", head ? " " : "");
         puts("|");
     }
 }
@@ -1529,8 +1522,8 @@ static void json_begin(const struct run *run, const struct gpu *gpu) {
     json_string(",\"version\":", VERSION);
     json_string(",\"host\":", run->host);
     json_string(",\"time\":", run->time);
-    printf(",\"cuda_runtime\":\"%d.%d\",\"cuda_driver\":\"%d.%d\"", run->runtime / 1000,
-           run->runtime % 1000 / 10, run->driver / 1000, run->driver % 1000 / 10);
+    printf(",\"cuda_runtime\":\"%d.%d\",\"cuda_driver\":\"%d.%d\"", run->runtime / 1000, run->runtime % 1000 / 10,
+           run->driver / 1000, run->driver % 1000 / 10);
     printf(",\"settings\":{\"iters\":%d,\"warmup\":%d,\"pin\":\"%s\",\"untouched\":%s,\"parallel\":%s},"
            "\"gpus\":[",
            opt->iters, opt->warmup, opt->pin->choice.name, opt->untouched ? "true" : "false",
@@ -1545,7 +1538,7 @@ static void json_end(const struct run *run, const struct gpu *gpu) {
     static const char *const kinds[] = {"unknown", "pcie", "nvlink-c2c", "integrated"};
     struct figure figures[FIGURES];
     if (!gpu) {
-        printf("%s,\"status\":\"%s\"}\n", run->totals.rows ? "" : "]", status_name(run->status));
+        printf("%s,\"status\":\"%s\"}\n", run->tables > run->ngpus ? "" : "]", status_name(run->status));
         return;
     }
     if (gpu->index < 0) {
@@ -1597,14 +1590,7 @@ static const struct writer {
  * per size and the limit as a dashed line. It carries its own background, light or dark.
  */
 
-enum {
-    CHART_WIDTH = 760,
-    CHART_LEFT = 46,
-    CHART_PLOT = 700,
-    CHART_TITLE = 34,
-    CHART_PANEL = 250,
-    CHART_BAR = 170
-};
+enum { CHART_WIDTH = 760, CHART_LEFT = 46, CHART_PLOT = 700, CHART_TITLE = 34, CHART_PANEL = 250, CHART_BAR = 170 };
 
 /* Returns the upper end of an axis that shows `most`: the next 1, 2, 4, 6 or 8 times a power of 10. */
 static double axis_end(double most) {
@@ -1623,11 +1609,11 @@ static void chart_group(FILE *out, const struct row *row, const double box[3], d
         double value = row->cell[k].gbps.median, left = x + width / 2 + (k - 1) * bar;
         if (isnan(value)) continue;
         double height = value / end * CHART_BAR, middle = left + bar / 2;
-        fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>",
-                kind_names[k], left + 1, base - height, bar - 2, height);
+        fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", kind_names[k],
+                left + 1, base - height, bar - 2, height);
         if (bar > 30)
-            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.1f</text>\n", middle,
-                    base - height - 4, value);
+            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.1f</text>\n", middle, base - height - 4,
+                    value);
         else
             fprintf(out, "<text transform=\"translate(%.1f %.1f) rotate(-90)\">%.1f</text>\n", middle + 4,
                     base - height - 4, value);
@@ -1643,11 +1629,9 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
     double base = top + 46 + CHART_BAR, width = CHART_PLOT / (double)run->opt->nsizes, x = CHART_LEFT;
     for (int r = 0; r < run->nrows; r++)
         for (int k = 0; k < KINDS; k++)
-            if (run->opt && gpu->rows[r].direction == direction)
-                most = fmax(most, gpu->rows[r].cell[k].gbps.median);
+            if (run->opt && gpu->rows[r].direction == direction) most = fmax(most, gpu->rows[r].cell[k].gbps.median);
     double end = axis_end(most * 1.02);
-    fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%.1f\">%s, GB/s</text>\n", CHART_LEFT, top + 16,
-            direction->name);
+    fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%.1f\">%s, GB/s</text>\n", CHART_LEFT, top + 16, direction->name);
     for (int i = 0; i <= 4; i++) {
         double y = base - CHART_BAR * i / 4.0;
         fprintf(out,
@@ -1663,8 +1647,7 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
     if (isnan(limit)) return;
     double y = base - limit / end * CHART_BAR;
     fprintf(out, "<path class=\"limit\" d=\"M%d %.1fh%d\"/>", CHART_LEFT, y, CHART_PLOT);
-    fprintf(out,
-            "<text class=\"limit-text\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">limit %.4g GB/s</text>\n",
+    fprintf(out, "<text class=\"limit-text\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">limit %.4g GB/s</text>\n",
             CHART_LEFT + CHART_PLOT, y - 5, limit);
 }
 
@@ -1682,8 +1665,7 @@ static void chart_write(const struct run *run) {
     FILE *out = run->chart;
     double top = 10;
     char link[64];
-    int tables = run->ngpus + (run->totals.rows != NULL),
-        height = CHART_TITLE + run->ndirections * CHART_PANEL;
+    int tables = run->tables, height = CHART_TITLE + run->ndirections * CHART_PANEL;
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
             "height=\"%d\">\n%s\n",
@@ -1698,8 +1680,7 @@ static void chart_write(const struct run *run) {
         fprintf(out, ", %.10s</text>\n", run->time);
         for (int k = 0; k < KINDS; k++) {
             double x = CHART_LEFT + CHART_PLOT - 150 + 84 * k, y = top + CHART_TITLE + 6;
-            fprintf(out, "<rect class=\"%s\" x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\"/>",
-                    kind_names[k], x, y);
+            fprintf(out, "<rect class=\"%s\" x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\"/>", kind_names[k], x, y);
             fprintf(out, "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 16, y + 10, kind_names[k]);
         }
         for (int d = 0; d < run->ndirections; d++)
@@ -1749,10 +1730,7 @@ static bool read_size(const char *value, size_t *bytes, char why[WHY]) {
     for (size_t i = 0; *end && i < COUNT(units); i++)
         if (toupper((unsigned char)*end) == units[i].letter) {
             scale = (double)units[i].bytes;
-            end += i == 0 || !end[1]                ? 1
-                   : strcasecmp(end + 1, "b") == 0  ? 2
-                   : strcasecmp(end + 1, "ib") == 0 ? 3
-                                                    : 0;
+            end += i == 0 || !end[1] ? 1 : strcasecmp(end + 1, "b") == 0 ? 2 : strcasecmp(end + 1, "ib") == 0 ? 3 : 0;
             break;
         }
     if (*end) return false;
@@ -1765,8 +1743,7 @@ static bool read_size(const char *value, size_t *bytes, char why[WHY]) {
 
 /* Appends a size to the list. */
 static bool add_size(struct options *opt, size_t bytes, char why[WHY]) {
-    size_t *grown =
-        opt->nsizes < MAX_SIZES ? realloc(opt->sizes, (size_t)(opt->nsizes + 1) * sizeof *grown) : NULL;
+    size_t *grown = opt->nsizes < MAX_SIZES ? realloc(opt->sizes, (size_t)(opt->nsizes + 1) * sizeof *grown) : NULL;
     snprintf(why, WHY, "makes more than %d sizes", MAX_SIZES);
     if (!grown) return false;
     opt->sizes = grown;
@@ -1883,8 +1860,7 @@ static const struct option_row {
     {'x', "explain", NULL, "measure what makes the difference: section \"Why\"", FLAG(explain)},
     {'f', "format", "FMT", "how to print (default text)", CHOICE(format, writers)},
     {'c', "chart", "FILE.svg", "also write a bar chart", .set = set_chart},
-    {'t', "min-efficiency", "PCT", "exit 4 if a pinned summary is under PCT % of the link's limit",
-     .set = set_minimum},
+    {'t', "min-efficiency", "PCT", "exit 4 if a pinned summary is under PCT % of the link's limit", .set = set_minimum},
     {'a', "no-affinity", NULL, "do not bind to the CPUs near the GPU", FLAG(no_affinity)},
     {'n', "no-verify", NULL, "do not check the data that came back", FLAG(no_verify)},
     {'q', "quiet", NULL, "no progress line on the terminal", FLAG(quiet)},
@@ -1947,8 +1923,7 @@ static bool parse_options(struct options *opt, int argc, char **argv) {
     char shorts[2 * COUNT(options_table) + 2] = "-", why[WHY]; /* "-": operands are answered as 1 */
     for (size_t i = 0; i < COUNT(options_table); i++) {
         const struct option_row *row = &options_table[i];
-        longs[i] =
-            (struct option){row->name, row->argument ? required_argument : no_argument, NULL, row->letter};
+        longs[i] = (struct option){row->name, row->argument ? required_argument : no_argument, NULL, row->letter};
         sprintf(shorts + strlen(shorts), "%c%s", row->letter, row->argument ? ":" : "");
     }
     int before = 0;
@@ -1983,8 +1958,7 @@ static void prepare_process(void) {
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN);
     for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd)
-            exit(CELL_FAILED);
+        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) exit(CELL_FAILED);
 }
 
 /* Waits until the thread that drives `gpu` posts; shows what it does meanwhile, on a terminal. */
@@ -2018,7 +1992,7 @@ static void report_row(struct run *run, struct gpu *gpu, int r) {
     char size[32];
     struct row *row = &gpu->rows[r];
     for (enum kind k = PAGEABLE; k < KINDS; k++) {
-        row->cell[k].gbps = stats_of(row->cell[k].samples, row->cell[k].count);
+        row->cell[k].gbps = stats_of(&row->cell[k], run->opt->iters);
         if (fresh_reason(gpu, r, k))
             complain("GPU %d, %s %s %s: %s", gpu->index, size_label(row->bytes, size), row->direction->name,
                      kind_names[k], row->cell[k].why);
@@ -2072,7 +2046,7 @@ static struct row *make_rows(const struct run *run) {
     for (int r = 0; rows && r < run->nrows; r++) {
         rows[r].bytes = run->opt->sizes[r / run->ndirections];
         rows[r].direction = &directions[r % run->ndirections];
-        for (int k = 0; k < KINDS; k++) rows[r].cell[k].gbps = stats_of(NULL, 0);
+        for (int k = 0; k < KINDS; k++) rows[r].cell[k].gbps = stats_of(&rows[r].cell[k], 0);
     }
     return rows;
 }
@@ -2081,8 +2055,6 @@ static struct row *make_rows(const struct run *run) {
  * part is missing is unknown. */
 static void report_totals(struct run *run) {
     struct gpu *totals = &run->totals;
-    totals->rows = make_rows(run);
-    if (!totals->rows) return;
     snprintf(totals->name, sizeof totals->name, "%d GPUs at once", run->ngpus);
     run->opt->format->begin(run, totals);
     for (int r = 0; r < run->nrows; r++) {
@@ -2110,16 +2082,17 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     cudaRuntimeGetVersion(&run->runtime);
     cudaDriverGetVersion(&run->driver);
     cudaError_t error = cudaGetDeviceCount(&run->visible);
-    if (error == cudaErrorInsufficientDriver && run->driver == 0) {
-        complain("no NVIDIA driver: none is loaded on this machine (nvidia-smi would say the same)");
-        return NO_GPU;
-    }
-    if (cuda_failed(error, "looking for GPUs", why)) {
-        complain("%s [driver for CUDA %d.%d, program built with %d.%d]", why, run->driver / 1000,
-                 run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10);
-        return NO_GPU;
-    }
-    run->ngpus = opt->ndevices ? opt->ndevices : run->visible;
+    if (error == cudaErrorInsufficientDriver && run->driver == 0)
+        complain("no NVIDIA driver: none is loaded on this machine, or this container was not given it");
+    else if (error == cudaErrorInsufficientDriver)
+        complain("the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update the driver, or build with "
+                 "an older CUDA runtime",
+                 run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10);
+    else if (cuda_failed(error, "no usable GPU", why))
+        complain("%s", why);
+    if (error != cudaSuccess) return NO_GPU;
+    bool all = opt->ndevices == 0 || (opt->ndevices < 0 && opt->list);
+    run->ngpus = all ? run->visible : opt->ndevices < 0 ? 1 : opt->ndevices;
     run->gpus = calloc((size_t)run->ngpus, sizeof *run->gpus);
     if (!run->gpus) {
         complain("no memory for %d GPUs", run->ngpus);
@@ -2129,7 +2102,7 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     for (int g = 0; g < run->ngpus; g++) {
         struct gpu *gpu = &run->gpus[g];
         gpu->run = run;
-        gpu->index = opt->ndevices ? opt->devices[g] : g;
+        gpu->index = all ? g : opt->devices[g];
         gpu->explained = (struct explain){NAN, NAN, NAN, NAN, NAN};
         sem_init(&gpu->posted, 0, 0);
         if (gpu->index >= run->visible) {
@@ -2166,14 +2139,13 @@ static enum exit_code judge_efficiency(const struct run *run) {
             struct summary s = summarize(gpu, &directions[d]);
             if (s.percent[PINNED] >= minimum) continue;
             if (isnan(s.percent[PINNED])) {
-                complain("--min-efficiency %g: GPU %d %s can't be judged, %s is not known", minimum,
-                         gpu->index, directions[d].name,
-                         isnan(s.limit) ? "the link's limit" : "the pinned rate");
+                complain("--min-efficiency %g: GPU %d %s can't be judged, %s is not known", minimum, gpu->index,
+                         directions[d].name, isnan(s.limit) ? "the link's limit" : "the pinned rate");
                 status = CELL_FAILED;
                 continue;
             }
-            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.1f %% of %.4g GB/s", minimum,
-                     gpu->index, directions[d].name, s.mean[PINNED], s.percent[PINNED], s.limit);
+            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.1f %% of %.4g GB/s", minimum, gpu->index,
+                     directions[d].name, s.mean[PINNED], s.percent[PINNED], s.limit);
             if (status == DONE) status = BELOW_MINIMUM;
         }
     return status;
@@ -2195,12 +2167,12 @@ static enum exit_code judge_run(const struct run *run) {
 static enum exit_code measure(struct run *run) {
     const struct options *opt = run->opt;
     int at_once = opt->parallel ? run->ngpus : 1, g = 0;
-    for (int i = 0; i < run->ngpus; i++) {
-        run->gpus[i].rows = make_rows(run);
-        if (!run->gpus[i].rows) {
-            complain("no memory for the results of %d rows", run->nrows);
-            return CELL_FAILED;
-        }
+    for (int i = -1; i < run->ngpus; i++) {
+        struct row *rows = make_rows(run);
+        *(i < 0 ? &run->totals.rows : &run->gpus[i].rows) = rows;
+        if (rows) continue;
+        complain("no memory for the results of %d rows", run->nrows);
+        return CELL_FAILED;
     }
     opt->format->begin(run, NULL);
     for (; g < run->ngpus && !stopping(run); g += at_once) measure_together(run, run->gpus + g, at_once);
@@ -2276,7 +2248,7 @@ static void print_version(void) {
 int main(int argc, char **argv) {
     struct options opt = {.iters = DEFAULT_ITERS,
                           .warmup = DEFAULT_WARMUP,
-                          .ndevices = 1,
+                          .ndevices = -1,
                           .min_efficiency = NAN,
                           .pin = pin_methods,
                           .format = writers};

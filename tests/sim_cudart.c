@@ -60,8 +60,7 @@ static const struct {
      "CUDA driver version is insufficient for CUDA runtime version"},
     {cudaErrorNoDevice, "cudaErrorNoDevice", "no CUDA-capable device is detected"},
     {cudaErrorInvalidDevice, "cudaErrorInvalidDevice", "invalid device ordinal"},
-    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable",
-     "CUDA-capable device(s) is/are busy or unavailable"},
+    {cudaErrorDevicesUnavailable, "cudaErrorDevicesUnavailable", "CUDA-capable device(s) is/are busy or unavailable"},
     {cudaErrorECCUncorrectable, "cudaErrorECCUncorrectable", "uncorrectable ECC error encountered"},
     {cudaErrorIllegalAddress, "cudaErrorIllegalAddress", "an illegal memory access was encountered"},
     {cudaErrorLaunchFailure, "cudaErrorLaunchFailure", "unspecified launch failure"},
@@ -90,8 +89,7 @@ static void write_calls(void) {
 
 /* Keeps an error as the thread's last one, and as the context's if it is of the kind that sticks. */
 static cudaError_t failed(cudaError_t error) {
-    if (error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
-        error == cudaErrorECCUncorrectable)
+    if (error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure || error == cudaErrorECCUncorrectable)
         sim.devices[current].sticky = error;
     if (error != cudaSuccess) last_error = error;
     return error;
@@ -136,13 +134,23 @@ static int device_count(void) {
     return n > MAX_DEVICES ? MAX_DEVICES : n;
 }
 
-/* Allocates memory for a device or for pinning; huge pages keep runs of gigabytes fast. */
+enum { LARGE = 2 << 20 };
+
+/* Returns memory for a device or for pinning, or NULL. Large blocks are mapped, so that they can be
+ * larger than this machine's memory and fast where huge pages are to be had. */
 static void *get_memory(size_t bytes) {
-    size_t huge = (size_t)2 << 20;
-    if (bytes < huge) return malloc(bytes);
-    void *at = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
-    if (at) madvise(at, bytes, MADV_HUGEPAGE);
+    if (bytes < LARGE) return malloc(bytes);
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, bytes, MADV_HUGEPAGE);
     return at;
+}
+
+static void free_memory(void *at, size_t bytes) {
+    if (bytes < LARGE)
+        free(at);
+    else
+        munmap(at, bytes);
 }
 
 /* Returns the block that holds all of [at, at + bytes), or NULL. */
@@ -197,7 +205,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device) {
     cudaError_t error = enter("cudaDeviceGetAttribute");
     (void)device;
-    *value = attribute == cudaDevAttrIntegrated ? (int)setting("SIM_INTEGRATED", 0)
+    *value = attribute == cudaDevAttrIntegrated                               ? (int)setting("SIM_INTEGRATED", 0)
              : attribute == cudaDevAttrPageableMemoryAccessUsesHostPageTables ? (int)setting("SIM_C2C", 0)
                                                                               : 0;
     return leave(error);
@@ -281,7 +289,7 @@ static cudaError_t release(const char *call, void *at, int kind) {
     else
         sim.pinned -= b->bytes;
     b->kind = FREE;
-    if (kind != REGISTERED) free(at);
+    if (kind != REGISTERED) free_memory(at, b->bytes);
     return leave(error);
 }
 
@@ -384,17 +392,14 @@ static void move(unsigned char *to, const unsigned char *from, size_t bytes) {
 
 /* One copy on a stream, or (NULL) on the legacy default stream. Copies of pageable memory hold up
  * the host, so they never overlap. SIM_JITTER=0.1: relative spread, in a fixed sequence. */
-static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                        cudaStream_t stream) {
+static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     static const double spread[] = {1, -1, 0.5, -0.5, 0};
     int d2h = kind == cudaMemcpyDeviceToHost;
     struct block *device = block_of(d2h ? from : to, bytes), *host = block_of(d2h ? to : from, bytes);
-    if (!device || device->kind != ON_DEVICE || (host && host->kind == ON_DEVICE))
-        return cudaErrorInvalidValue;
+    if (!device || device->kind != ON_DEVICE || (host && host->kind == ON_DEVICE)) return cudaErrorInvalidValue;
     move(to, from, bytes);
     double jitter = getenv("SIM_JITTER") ? strtod(getenv("SIM_JITTER"), NULL) : 0;
-    double seconds =
-        (double)bytes / 1e9 / rate(host != NULL, d2h, bytes) / (1 + jitter * spread[sim.copies % 5]);
+    double seconds = (double)bytes / 1e9 / rate(host != NULL, d2h, bytes) / (1 + jitter * spread[sim.copies % 5]);
     double *now = &sim.devices[current].now;
     if (stream && host) {
         stream->busy = (stream->busy > *now ? stream->busy : *now) + seconds;
@@ -410,8 +415,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpy
     return leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, NULL));
 }
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
-                            cudaStream_t stream) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     cudaError_t error = enter("cudaMemcpyAsync");
     return leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, stream));
 }
