@@ -1249,7 +1249,10 @@ static void get_value(const struct column *c, const struct gpu *gpu, const struc
     case BUS_ID: v->text = gpu->bus_id; break;
     case LINK: v->text = gpu->index < 0 ? "" : link_label(&gpu->link, v->buffer); break;
     case LABEL: v->text = size_label(row->bytes, v->buffer); break;
-    case BYTES: v->number = (double)row->bytes; break;
+    case BYTES:
+        snprintf(v->buffer, sizeof v->buffer, "%zu", row->bytes);
+        v->text = v->buffer;
+        break;
     case DIRECTION: v->text = row->direction->name; break;
     case STAT: memcpy(&v->number, (const char *)&row->cell[c->kind].gbps + c->stat, sizeof v->number); break;
     case RATIO: v->number = row->cell[PINNED].gbps.median / row->cell[PAGEABLE].gbps.median; break;
@@ -1393,7 +1396,11 @@ static void markdown_begin(const struct run *run, const struct gpu *gpu) {
     for (int head = 1; head >= 0; head--) {
         for (const struct column *c = columns; c < columns + COUNT(columns); c++)
             if (c->heading)
-                printf("|%s%s%s", head ? " " : "", head ? c->heading : c->width < 0 ? "---" : "---:", head ? " " : "");
+                printf("|%s%s%s", head ? " " : "",
+                       head                           ? c->heading
+                       : strcmp(c->format, "%s") == 0 ? "---"
+                                                      : "---:",
+                       head ? " " : "");
         puts("|");
     }
 }
@@ -1443,7 +1450,7 @@ static void csv_row(const struct gpu *gpu, const struct row *row) {
         if (v.text)
             put(stdout, v.text, escape_csv);
         else
-            put_number("", "%.10g", v.number, "");
+            put_number("", "%.6g", v.number, "");
         fputs(quote, stdout);
     }
     putchar('\n');
@@ -1463,7 +1470,7 @@ static void json_string(const char *key, const char *text) {
     if (*text) putchar('"');
 }
 
-static void json_number(const char *key, double number) { put_number(key, "%.10g", number, "null"); }
+static void json_number(const char *key, double number) { put_number(key, "%.6g", number, "null"); }
 
 /* Writes a cell: its statistics and all samples, or null if it has none. */
 static void json_cell(const char *key, const struct cell *cell) {
@@ -1987,6 +1994,22 @@ static void await(const struct run *run, struct gpu *gpu) {
     if (shown) fputs("\r\033[K", stderr);
 }
 
+/* Flushes a stream. Returns false, after a complaint the first time, if it can't be written. */
+static bool flush(FILE *file, const char *name) {
+    if (ferror(file)) return false;
+    if (fflush(file) == 0) return true;
+    complain("cannot write %s: %s", name, strerror(errno));
+    return false;
+}
+
+/* Flushes and closes a stream; returns and complains as flush() does. */
+static bool finish(FILE *file, const char *name) {
+    bool written = flush(file, name);
+    if (fclose(file) == 0 || !written) return written;
+    complain("cannot write %s: %s", name, strerror(errno));
+    return false;
+}
+
 /* Reduces, prints and complains about one row. */
 static void report_row(struct run *run, struct gpu *gpu, int r) {
     char size[32];
@@ -1999,14 +2022,14 @@ static void report_row(struct run *run, struct gpu *gpu, int r) {
     }
     if (!row_begun(row)) return;
     run->opt->format->row(gpu, row);
-    if (fflush(stdout) != 0) atomic_store(&run->stop, true);
+    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
 }
 
 /* Prints the table of one GPU while it is measured. */
 static void report_gpu(struct run *run, struct gpu *gpu) {
     await(run, gpu);
     run->opt->format->begin(run, gpu);
-    fflush(stdout);
+    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
     for (int r = 0; r < run->nrows; r++) {
         await(run, gpu);
         report_row(run, gpu, r);
@@ -2014,7 +2037,7 @@ static void report_gpu(struct run *run, struct gpu *gpu) {
     await(run, gpu);
     for (size_t i = 0; i < COUNT(note_rules); i++) note_rules[i](gpu);
     run->opt->format->end(run, gpu);
-    if (fflush(stdout) != 0) atomic_store(&run->stop, true);
+    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
     run->tables++;
 }
 
@@ -2199,19 +2222,6 @@ static void free_run(struct run *run, int ngpus) {
     free(run->totals.rows);
 }
 
-/* Closes a stream and returns `status`, or CELL_FAILED after a complaint if it was not written. */
-static enum exit_code close_output(FILE *file, const char *name, enum exit_code status) {
-    errno = 0;
-    bool failed = fflush(file) != 0 || ferror(file);
-    int error = errno;
-    if (fclose(file) != 0 && !failed)
-        error = errno;
-    else if (!failed)
-        return status;
-    complain("cannot write %s: %s", name, error ? strerror(error) : "an earlier write failed");
-    return CELL_FAILED;
-}
-
 /* Lists or measures the GPUs. Returns the exit status, but for stdout's. */
 static enum exit_code run_options(const struct options *opt) {
     time_t seconds = time(NULL);
@@ -2230,7 +2240,7 @@ static enum exit_code run_options(const struct options *opt) {
     } else if (run.status == DONE) {
         run.status = opt->list ? list_gpus(&run) : measure(&run);
     }
-    if (run.chart) run.status = close_output(run.chart, opt->chart, run.status);
+    if (run.chart && !finish(run.chart, opt->chart)) run.status = CELL_FAILED;
     free_run(&run, ngpus);
     pthread_mutex_destroy(&run.setup);
     return run.status;
@@ -2267,5 +2277,5 @@ int main(int argc, char **argv) {
     else
         status = run_options(&opt);
     free(opt.sizes);
-    return close_output(stdout, "standard output", status);
+    return finish(stdout, "standard output") ? status : CELL_FAILED;
 }
