@@ -162,7 +162,8 @@ struct gpu {
     cudaEvent_t start, stop;
     char lost[WHY]; /* why nothing more can be measured on this GPU */
     struct explain explained;
-    char **notes; /* owned */
+    char explain_why[WHY]; /* why a part of that is missing */
+    char **notes;          /* owned */
     int nnotes;
     pthread_t thread;
     bool driven;  /* the thread was started */
@@ -891,9 +892,12 @@ static void measure_explanation(struct gpu *gpu) {
     struct explain *e = &gpu->explained;
     size_t n = gpu->buffers[PAGEABLE].bytes < explain_bytes ? gpu->buffers[PAGEABLE].bytes : explain_bytes;
     struct row row = {.bytes = n, .direction = &directions[1]};
-    char why[WHY];
-    void *fresh = n && !gpu->lost[0] && host_room().bytes > 2 * n + host_reserve ? malloc(n) : NULL, *pinned;
-    if (!fresh) return;
+    char *why = gpu->explain_why;
+    void *fresh = NULL, *pinned;
+    if (gpu->lost[0] || !n || host_room().bytes / 2 < n || !(fresh = malloc(n))) {
+        snprintf(why, WHY, "%s", gpu->lost[0] ? gpu->lost : "no memory for it");
+        return;
+    }
     drop_pages(fresh, n); /* malloc may hand out pages that were used before */
     e->cold_gbps = time_copy(gpu, &row, fresh, why);
     e->warm_gbps = time_copy(gpu, &row, fresh, why);
@@ -905,13 +909,13 @@ static void measure_explanation(struct gpu *gpu) {
         e->memcpy_gbps = fmax(e->memcpy_gbps, rate_since(start, n)); /* the ceiling is asked for */
     }
     double start = now();
-    if (cudaHostRegister(fresh, n, cudaHostRegisterDefault) == cudaSuccess) {
+    if (!cuda_failed(cudaHostRegister(fresh, n, cudaHostRegisterDefault), "cudaHostRegister", why)) {
         e->register_s_per_gb = 1 / rate_since(start, n);
         cudaHostUnregister(fresh);
     }
     free(fresh);
     start = now();
-    if (cudaMallocHost(&pinned, n) == cudaSuccess) {
+    if (!cuda_failed(cudaMallocHost(&pinned, n), "cudaMallocHost", why)) {
         e->malloc_host_s_per_gb = 1 / rate_since(start, n);
         cudaFreeHost(pinned);
     }
@@ -1110,11 +1114,12 @@ static void note_odd_rates(struct gpu *gpu) {
 }
 
 static void note_surroundings(struct gpu *gpu) {
+    if (gpu->explain_why[0]) note(gpu, "--explain could not measure everything: %s", gpu->explain_why);
     if (gpu->far_cpus)
         note(gpu,
-             "%d CPU%s of the caller's binding are not near the GPU: bind to its NUMA node, "
-             "see nvidia-smi topo -m",
-             gpu->far_cpus, gpu->far_cpus > 1 ? "s" : "");
+             "%d of the CPUs that the caller chose are not near the GPU: choose those of its NUMA node, see "
+             "nvidia-smi topo -m",
+             gpu->far_cpus);
     if (gpu->busy_percent >= 10 || gpu->busy_processes)
         note(gpu,
              "the GPU was in use before the run (utilisation %u %%, %u other process%s): "
@@ -1599,9 +1604,9 @@ static const struct writer {
 
 enum { CHART_WIDTH = 760, CHART_LEFT = 46, CHART_PLOT = 700, CHART_TITLE = 34, CHART_PANEL = 250, CHART_BAR = 170 };
 
-/* Returns the upper end of an axis that shows `most`: the next 1, 2, 4, 6 or 8 times a power of 10. */
+/* Returns the upper end of an axis that shows `most`: the next 1, 1.6, 2, 4, 6 or 8 times a power of 10. */
 static double axis_end(double most) {
-    static const double steps[] = {1, 2, 4, 6, 8, 10};
+    static const double steps[] = {1, 1.6, 2, 4, 6, 8, 10};
     double power = pow(10, floor(log10(most > 0 ? most : 1)));
     for (size_t i = 0; i < COUNT(steps); i++)
         if (steps[i] * power >= most) return steps[i] * power;
@@ -1621,9 +1626,9 @@ static void chart_group(FILE *out, const struct row *row, const double box[3], d
         if (bar > 30)
             fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.1f</text>\n", middle, base - height - 4,
                     value);
-        else
-            fprintf(out, "<text transform=\"translate(%.1f %.1f) rotate(-90)\">%.1f</text>\n", middle + 4,
-                    base - height - 4, value);
+        else /* upright: in the bar if it is long enough, so that it does not meet the limit */
+            fprintf(out, "<text%s transform=\"translate(%.1f %.1f) rotate(-90)\">%.1f</text>\n",
+                    height > 34 ? " class=\"in\"" : "", middle + 4, base - height + (height > 34 ? 30 : -4), value);
     }
     fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x + width / 2, base + 16,
             size_label(row->bytes, size));
@@ -1654,8 +1659,8 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
     if (isnan(limit)) return;
     double y = base - limit / end * CHART_BAR;
     fprintf(out, "<path class=\"limit\" d=\"M%d %.1fh%d\"/>", CHART_LEFT, y, CHART_PLOT);
-    fprintf(out, "<text class=\"limit-text\" x=\"%d\" y=\"%.1f\" text-anchor=\"end\">limit %.4g GB/s</text>\n",
-            CHART_LEFT + CHART_PLOT, y - 5, limit);
+    fprintf(out, "<text class=\"limit-text\" x=\"%d\" y=\"%.1f\">limit %.4g GB/s</text>\n", CHART_LEFT + 4, y - 5,
+            limit);
 }
 
 /* Draws the tables of a run into its chart file; the caller closes it and sees whether it could be
@@ -1663,10 +1668,10 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
 static void chart_write(const struct run *run) {
     static const char style[] =
         "<style>text{font:12px "
-        "system-ui,sans-serif;fill:#1f2328}.head{font-weight:600}.title{font-weight:600;font-size:15px}"
+        "system-ui,sans-serif;fill:#1f2328}.in{fill:#fff}.head{font-weight:600}.title{font-weight:600;font-size:15px}"
         ".back{fill:#fff}.grid{stroke:#d0d7de}.pageable{fill:#9a6700}.pinned{fill:#0969da}"
         ".limit{stroke:#cf222e;stroke-dasharray:6 4}.limit-text{fill:#cf222e}"
-        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{stroke:#30363d}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.in{fill:#0d1117}.back{fill:#0d1117}.grid{stroke:#30363d}"
         ".pageable{fill:#d29922}.pinned{fill:#58a6ff}.limit{stroke:#ff7b72}.limit-text{fill:#ff7b72}}</"
         "style>";
     FILE *out = run->chart;
@@ -1963,7 +1968,8 @@ static void prepare_process(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); /* so that a write fails with a reason */
+    signal(SIGXFSZ, SIG_IGN);
     for (int fd = 0; fd < 3; fd++)
         if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) exit(CELL_FAILED);
 }
@@ -2179,6 +2185,7 @@ static enum exit_code judge_run(const struct run *run) {
     bool failed = false, usable = false;
     for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
         usable |= gpu->buffers[DEVICE].bytes || !gpu->lost[0];
+        failed |= gpu->explain_why[0] != 0;
         for (int r = 0; r < run->nrows; r++)
             failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
     }
