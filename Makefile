@@ -54,7 +54,7 @@ need-cuda:
 dma_bandwidth: dma_bandwidth.c Makefile | need-cuda
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c $(LDFLAGS) $(RUNTIME) $(SYSTEM)
 
-sim: build/dma_bandwidth_sim build/sim/libnvidia-ml.so.1 ## build build/dma_bandwidth_sim, on a simulated GPU
+sim: build/dma_bandwidth_sim build/sim/libnvidia-ml.so.1 build/sim/fail_libc.so ## build build/dma_bandwidth_sim, on a simulated GPU
 
 build/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
 	@mkdir -p build
@@ -62,8 +62,10 @@ build/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
 	  $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/sim' $(SYSTEM)
 
 build/sim/libnvidia-ml.so.1: tests/sim_nvml.c Makefile
+build/sim/fail_libc.so: tests/fail_libc.c Makefile
+build/sim/%:
 	@mkdir -p build/sim
-	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) -shared -fPIC -o $@ tests/sim_nvml.c $(LDFLAGS)
+	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) -shared -fPIC -o $@ $< $(LDFLAGS) -ldl
 
 # What run and check need where no toolkit is found: fetch one, and start again with it.
 WITH_CUDA = $(if $(FOUND),,$(MAKE) --no-print-directory toolkit CUDA=$(CUDA) &&) $(MAKE) --no-print-directory

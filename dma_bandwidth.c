@@ -1755,8 +1755,10 @@ static bool read_size(const char *value, size_t *bytes, char why[WHY]) {
 
 /* Appends a size to the list. */
 static bool add_size(struct options *opt, size_t bytes, char why[WHY]) {
-    size_t *grown = opt->nsizes < MAX_SIZES ? realloc(opt->sizes, (size_t)(opt->nsizes + 1) * sizeof *grown) : NULL;
     snprintf(why, WHY, "makes more than %d sizes", MAX_SIZES);
+    if (opt->nsizes == MAX_SIZES) return false;
+    size_t *grown = realloc(opt->sizes, (size_t)(opt->nsizes + 1) * sizeof *grown);
+    snprintf(why, WHY, "can't be kept: %s", strerror(errno));
     if (!grown) return false;
     opt->sizes = grown;
     opt->sizes[opt->nsizes++] = bytes;
@@ -2041,6 +2043,7 @@ static void report_gpu(struct run *run, struct gpu *gpu) {
         report_row(run, gpu, r);
     }
     await(run, gpu);
+    if (gpu->explain_why[0]) complain("GPU %d, --explain: %s", gpu->index, gpu->explain_why);
     for (size_t i = 0; i < COUNT(note_rules); i++) note_rules[i](gpu);
     run->opt->format->end(run, gpu);
     if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
@@ -2272,7 +2275,9 @@ int main(int argc, char **argv) {
     char why[WHY];
     enum exit_code status = DONE;
     prepare_process();
-    if (!set_sizes(&opt, DEFAULT_SIZES, why) || !parse_options(&opt, argc, argv)) {
+    bool kept = set_sizes(&opt, DEFAULT_SIZES, why);
+    if (!kept) complain("the default sizes %s", why);
+    if (!kept || !parse_options(&opt, argc, argv)) {
         fputs("Try '" PROGRAM " --help'.\n", stderr);
         free(opt.sizes);
         return USAGE;
