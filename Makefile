@@ -6,6 +6,7 @@ PREFIX  ?= /usr/local
 CUDART  ?= static
 CUDA    ?= 13
 PYTHON  ?= python3
+BUILD   ?= build
 
 # Where a CUDA toolkit may be, in this order. CUDA_FOLDERS can be overridden.
 CUDA_FOLDERS ?= /usr/local/cuda /opt/cuda /usr/lib/cuda $(sort $(wildcard /usr/local/cuda-*))
@@ -54,46 +55,49 @@ need-cuda:
 dma_bandwidth: dma_bandwidth.c Makefile | need-cuda
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c $(LDFLAGS) $(RUNTIME) $(SYSTEM)
 
-sim: build/dma_bandwidth_sim build/sim/libnvidia-ml.so.1 build/sim/fail_libc.so ## build build/dma_bandwidth_sim, on a simulated GPU
+sim: $(BUILD)/dma_bandwidth_sim $(BUILD)/sim/libnvidia-ml.so.1 $(BUILD)/sim/fail_libc.so ## build build/dma_bandwidth_sim, on a simulated GPU
 
-build/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
-	@mkdir -p build
+$(BUILD)/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
+	@mkdir -p $(BUILD)
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c tests/sim_cudart.c \
 	  $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/sim' $(SYSTEM)
 
-build/sim/libnvidia-ml.so.1: tests/sim_nvml.c Makefile
-build/sim/fail_libc.so: tests/fail_libc.c Makefile
-build/sim/%:
+$(BUILD)/sim/libnvidia-ml.so.1: tests/sim_nvml.c Makefile
+$(BUILD)/sim/fail_libc.so: tests/fail_libc.c Makefile
+$(BUILD)/sim/%:
 	@mkdir -p build/sim
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) -shared -fPIC -o $@ $< $(LDFLAGS) -ldl
 
 # What run and check need where no toolkit is found: fetch one, and start again with it.
-WITH_CUDA = $(if $(FOUND),,$(MAKE) --no-print-directory toolkit CUDA=$(CUDA) &&) $(MAKE) --no-print-directory
+WITH_CUDA = $(if $(FOUND),,$(MAKE) --no-print-directory toolkit CUDA=$(CUDA) >&2 &&) $(MAKE) --no-print-directory
+
+NO_GPU = No usable NVIDIA GPU or driver here: what follows is simulated, not measured.
 
 run: ## build and measure; without a GPU, show the simulated table
-	@$(WITH_CUDA) run-found
+	@ls /dev/nvidiactl >/dev/null 2>&1 || ls /dev/dxg >/dev/null 2>&1 || ls /dev/nvhost-ctrl >/dev/null 2>&1 || \
+	  { echo '$(NO_GPU)'; said=yes; }; \
+	$(WITH_CUDA) --silent run-found SAID=$$said
 
 run-found: all
 	@./dma_bandwidth --list >/dev/null 2>&1; status=$$?; \
-	if [ $$status = 3 ]; then \
-	  printf 'No usable NVIDIA GPU or driver here: this is a simulated H100, not a measurement.\n\n'; \
-	  $(MAKE) --no-print-directory --silent sim && build/dma_bandwidth_sim $(ARGS); \
-	else ./dma_bandwidth $(ARGS); fi
+	if [ $$status != 3 ]; then exec ./dma_bandwidth $(ARGS); fi; \
+	[ -n "$(SAID)" ] || echo '$(NO_GPU)'; \
+	$(MAKE) --no-print-directory --silent sim && echo && exec $(BUILD)/dma_bandwidth_sim $(ARGS)
 
 check: ## run the tests (they need no GPU)
 	@$(WITH_CUDA) check-found
 
 check-found: all sim
-	prove --exec sh tests
+	SIM=$(CURDIR)/$(BUILD)/dma_bandwidth_sim prove --exec sh tests
 
 check-gpu: all ## run the checks that need a GPU
-	prove -v --exec sh tests/gpu.sh
+	prove --verbose --exec sh tests/gpu.sh
 
 bench: all ## measure the program itself on a GPU machine
 	sh tests/bench.sh
 
 toolkit: ## fetch CUDA's runtime and headers from PyPI into .cuda/ (CUDA=12: the 12 series)
-	sh tests/toolkit.sh $(CUDA)
+	@PYTHON=$(PYTHON) sh tests/toolkit.sh $(CUDA)
 
 install: all ## install under PREFIX (default /usr/local), honouring DESTDIR
 	install -d $(DESTDIR)$(PREFIX)/bin

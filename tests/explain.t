@@ -85,7 +85,7 @@ if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   free=$!
   sleep 0.5
   # cpus PID: the CPUs that the thread which drives the GPU may use.
-  cpus() { sed -n 's/^Cpus_allowed_list:\t*//p' /proc/$1/task/*/status | tail -n 1; }
+  cpus() { sed -n 's/^Cpus_allowed_list:\t*//p' "/proc/$1"/task/*/status | tail -n 1; }
   is "the process binds itself to the GPU's CPUs" "$(cpus $bound)" 1
   is 'but not with --no-affinity' "$(cpus $free)" "$(cpus $pid)"
   kill $pid $bound $free

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the tests share: TAP in plain sh. A test sources this, calls run and the checks, and ends
 # with done_testing. SIM is the simulated binary.
 here=$(cd "$(dirname "$0")" && pwd)

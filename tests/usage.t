@@ -11,7 +11,7 @@ bad() {
   ok "bad: $(printf '<%s> ' "$@" | cut -c1-60)"
 }
 
-for value in '' x 1x 1,,2 ,1 1, ' 1' '1 ' 1KK 1Ki 1iB 1Q 0x10 1e3 inf nan -1 +1 1.2.3 . .K K -0.5 1:2:3 1: :1 2:1 2K:1K 0 0B 0.4B \
+for value in '' x 1x 1,,2 ',1' '1,' ' 1' '1 ' 1KK 1Ki 1iB 1Q 0x10 1e3 inf nan -1 +1 1.2.3 . .K K -0.5 1:2:3 1: :1 2:1 2K:1K 0 0B 0.4B \
   1025T 2000T 99999999999999999999 1K-2K '1;2' 1_000 ½ 1٣ 1G2 'B' 'KiB' 1BiB 1B:0B; do
   bad "--sizes: '.*'" --sizes "$value"
 done
@@ -25,7 +25,7 @@ done
 for value in '' -1 x 1.5 100001 1,2; do
   bad "--warmup: '.*'" --warmup "$value"
 done
-for value in '' x -1 0,0 0,1,0 0, ,0 0,,1 ALL all,0 0-1 1.0 128 99999999999 0x0; do
+for value in '' x -1 0,0 0,1,0 '0,' ',0' 0,,1 ALL all,0 0-1 1.0 128 99999999999 0x0; do
   bad "--device: '?.*" --device "$value"
 done
 bad '--device: GPU 1 is not there' -d 1

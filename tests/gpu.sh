@@ -1,0 +1,61 @@
+#!/bin/sh
+# make check-gpu: what needs a GPU, in about a minute. TAP, as the other tests.
+SIM=${SIM:-$(dirname "$0")/../dma_bandwidth}
+. "$(dirname "$0")/lib.sh"
+
+run -l
+if [ "$status" = 3 ]; then
+  skip 'all' "$(cat "$tmp/err")"
+  done_testing
+  exit
+fi
+exits 'a GPU is found' 0
+if command -v nvidia-smi >/dev/null; then
+  uuid=$(grep -oE -m 1 '(GPU|MIG)-[0-9a-f-]{36}' "$tmp/out" | head -n 1)
+  bus=$(grep -oE -m 1 '[0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0' "$tmp/out" | head -n 1)
+  is "bus id is nvidia-smi's for this uuid" "$bus" \
+    "$(nvidia-smi --query-gpu=uuid,pci.bus_id --format=csv,noheader | sed -n "s/^$uuid, //p")"
+else
+  skip "bus id is nvidia-smi's" 'no nvidia-smi'
+fi
+# field N DIRECTION: of the csv that the last run left.
+field() { awk -F, -v n="$1" -v d="$2" '$7 == d { print $n }' "$tmp/out"; }
+# more NAME A B
+more() {
+  awk "BEGIN { exit !($2 > $3) }"
+  ok "$1: $2 > $3"
+}
+run -s 256M -f csv
+exits 'measured, data verified' 0
+cp "$tmp/out" "$tmp/csv"
+more 'pinned is faster than pageable, H2D' "$(field 9 H2D)" "$(field 8 H2D)"
+more 'pinned is faster than pageable, D2H' "$(field 9 D2H)" "$(field 8 D2H)"
+written=$(field 8 H2D)
+pinned=$(field 9 H2D)
+run -s 256M -f csv -u
+more 'a written buffer is slower than an untouched one' "$(field 8 H2D)" "$written"
+run -s 256M -f json
+exits 'json' 0
+grep -Eq '"link":\{"kind":"(pcie","gen":[1-6],"width":[0-9]+,.*"limit_gbps":[0-9.]+|nvlink-c2c|integrated)' "$tmp/out"
+ok 'link and limit are known'
+for format in json text markdown; do
+  run -s 256M -f $format
+  got=$(case $format in
+    json) sed 's/.*"pinned":{"median":\([0-9.]*\),.*"direction":"D2H".*/\1/; s/.*"H2D","pageable":{[^}]*},"pinned":{"median":\([0-9.]*\).*/\1/' "$tmp/out" ;;
+    text) awk '$2 == "H2D" { print $5; exit }' "$tmp/out" ;;
+    markdown) awk -F'|' '$3 == " H2D " { print $5 + 0; exit }' "$tmp/out" ;;
+    esac)
+  awk "BEGIN { exit !($got > 0.95 * $pinned && $got < 1.05 * $pinned) }"
+  ok "$format agrees with csv: $got, $pinned GB/s"
+done
+run -s 256M -b
+exits 'both directions at once' 0
+for method in register write-combined; do
+  run -s 64M -m $method
+  exits "--pin $method" 0
+done
+run -s 64M -x
+out '--explain' '^[0-9.]+ GB/s for memcpy by one core'
+run -s 64K -d 127
+exits 'a GPU that is not there' 2
+done_testing
