@@ -7,6 +7,7 @@ CUDART  ?= static
 CUDA    ?= 13
 PYTHON  ?= python3
 BUILD   ?= build
+PROGRAM ?= dma_bandwidth
 
 # Where a CUDA toolkit may be, in this order. CUDA_FOLDERS can be overridden.
 CUDA_FOLDERS ?= /usr/local/cuda /opt/cuda /usr/lib/cuda $(sort $(wildcard /usr/local/cuda-*))
@@ -47,25 +48,26 @@ endef
 
 .PHONY: all run check check-gpu sim bench toolkit install uninstall clean help need-cuda
 
-all: dma_bandwidth ## build ./dma_bandwidth (the default)
+all: $(PROGRAM) ## build ./dma_bandwidth (the default)
 
 need-cuda:
 	@$(if $(FOUND),:,$(error $(NO_CUDA)))
 
-dma_bandwidth: dma_bandwidth.c Makefile | need-cuda
+$(PROGRAM): dma_bandwidth.c Makefile | need-cuda
+	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c $(LDFLAGS) $(RUNTIME) $(SYSTEM)
 
 sim: $(BUILD)/dma_bandwidth_sim $(BUILD)/sim/libnvidia-ml.so.1 $(BUILD)/sim/fail_libc.so ## build build/dma_bandwidth_sim, on a simulated GPU
 
 $(BUILD)/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
-	@mkdir -p $(BUILD)
+	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c tests/sim_cudart.c \
 	  $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/sim' $(SYSTEM)
 
 $(BUILD)/sim/libnvidia-ml.so.1: tests/sim_nvml.c Makefile
 $(BUILD)/sim/fail_libc.so: tests/fail_libc.c Makefile
 $(BUILD)/sim/%:
-	@mkdir -p build/sim
+	@mkdir -p $(@D)
 	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) -shared -fPIC -o $@ $< $(LDFLAGS) -ldl
 
 # What run and check need where no toolkit is found: fetch one, and start again with it.
