@@ -46,7 +46,7 @@ no CUDA runtime found$(if $(CUDA_HOME), in CUDA_HOME=$(CUDA_HOME)). Ways to get 
   make CUDA_HOME=/path/to/cuda       if there is one that was not found
 endef
 
-.PHONY: all run check check-gpu sim bench toolkit install uninstall clean help need-cuda
+.PHONY: all run run-found check check-found print-include check-gpu sim bench toolkit install uninstall clean help need-cuda
 
 all: $(PROGRAM) ## build ./dma_bandwidth (the default)
 
@@ -91,6 +91,10 @@ check: ## run the tests (they need no GPU)
 
 check-found: all sim
 	SIM=$(CURDIR)/$(BUILD)/dma_bandwidth_sim prove --exec sh tests
+
+# For .ci/run: where the headers were found.
+print-include:
+	@echo $(or $(INCLUDE),/usr/include)
 
 check-gpu: all ## run the checks that need a GPU
 	prove --verbose --exec sh tests/gpu.sh

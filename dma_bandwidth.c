@@ -1009,6 +1009,25 @@ static struct summary summarize(const struct gpu *gpu, const struct direction *d
     return s;
 }
 
+/* What every format shows of a summary; its first three stand in the text's first block. */
+static const struct summary_field {
+    const char *label, *key, *format;
+    size_t at;
+} summary_fields[] = {
+    {"Pageable", "pageable", "%.1f GB/s", offsetof(struct summary, mean[PAGEABLE])},
+    {"Pinned", "pinned", "%.1f GB/s", offsetof(struct summary, mean[PINNED])},
+    {"Ratio", "ratio", "%.1fx", offsetof(struct summary, ratio)},
+    {"Limit", "limit", "~%.4g GB/s", offsetof(struct summary, limit)},
+    {"Pinned efficiency", "pinned_percent", "%.0f%%", offsetof(struct summary, percent[PINNED])},
+    {"Pageable efficiency", "pageable_percent", "%.0f%%", offsetof(struct summary, percent[PAGEABLE])},
+};
+enum { FIRST_BLOCK = 3 };
+
+/* Returns a field of a summary. */
+static double summary_value(const struct summary *s, size_t field) {
+    return *(const double *)((const char *)s + summary_fields[field].at);
+}
+
 /* Returns whether anything of a row was measured or failed, so that it belongs into the report. */
 static bool row_begun(const struct row *row) {
     return row->cell[PAGEABLE].count || row->cell[PINNED].count || row->cell[PAGEABLE].why[0] ||
@@ -1376,16 +1395,17 @@ static void text_end(const struct run *run, const struct gpu *gpu) {
         const struct direction *direction = &directions[d];
         struct summary s = summarize(gpu, direction);
         printf("\n--- Summary (%s%s) ---\n", direction->name, s.partial ? ", sizes of 16 MB and more" : "");
-        put_number("Pageable:  ", "%.1f GB/s", s.mean[PAGEABLE], "-");
-        put_number("\nPinned:    ", "%.1f GB/s", s.mean[PINNED], "-");
-        put_number("\nRatio:     ", "%.1fx", s.ratio, "-");
-        putchar('\n');
-        if (!direction->limit_in_text || isnan(s.limit)) continue;
-        printf("\nTheoretical (%s%s): ~%.4g GB/s\n", direction->out ? "2 x " : "", link_label(&gpu->link, link),
-               s.limit);
-        put_number("Pinned efficiency:   ", "%.0f%%", s.percent[PINNED], "-");
-        put_number("\nPageable efficiency: ", "%.0f%%", s.percent[PAGEABLE], "-");
-        putchar('\n');
+        for (size_t i = 0; i < COUNT(summary_fields); i++) {
+            if (i == FIRST_BLOCK && (!direction->limit_in_text || isnan(s.limit))) break;
+            if (i == FIRST_BLOCK) {
+                printf("\nTheoretical (%s%s): ", direction->out ? "2 x " : "", link_label(&gpu->link, link));
+            } else {
+                int width = i < FIRST_BLOCK ? 10 : 20;
+                printf("%s:%*s", summary_fields[i].label, width - (int)strlen(summary_fields[i].label), "");
+            }
+            put_number("", summary_fields[i].format, summary_value(&s, i), "-");
+            putchar('\n');
+        }
     }
     put_prose(stdout, gpu, "note: ", "\n--- Why ---\n");
 }
@@ -1423,18 +1443,19 @@ static void markdown_row(const struct gpu *gpu, const struct row *row) {
 
 static void markdown_end(const struct run *run, const struct gpu *gpu) {
     if (!gpu) return;
-    puts("\n| Summary | Pageable | Pinned | Ratio | Limit | Pinned efficiency | Pageable efficiency |\n"
-         "|---|---:|---:|---:|---:|---:|---:|");
+    printf("\n| Summary |");
+    for (size_t i = 0; i < COUNT(summary_fields); i++) printf(" %s |", summary_fields[i].label);
+    printf("\n|---|");
+    for (size_t i = 0; i < COUNT(summary_fields); i++) printf("---:|");
     for (int d = 0; d < run->ndirections; d++) {
         struct summary s = summarize(gpu, &directions[d]);
-        printf("| %s%s ", directions[d].name, s.partial ? ", sizes of 16 MB and more" : "");
-        put_number("| ", "%.1f GB/s ", s.mean[PAGEABLE], "- ");
-        put_number("| ", "%.1f GB/s ", s.mean[PINNED], "- ");
-        put_number("| ", "%.1fx ", s.ratio, "- ");
-        put_number("| ", "~%.4g GB/s ", s.limit, "- ");
-        put_number("| ", "%.0f%% ", s.percent[PINNED], "- ");
-        put_number("| ", "%.0f%% |\n", s.percent[PAGEABLE], "- |\n");
+        printf("\n| %s%s |", directions[d].name, s.partial ? ", sizes of 16 MB and more" : "");
+        for (size_t i = 0; i < COUNT(summary_fields); i++) {
+            put_number(" ", summary_fields[i].format, summary_value(&s, i), "-");
+            fputs(" |", stdout);
+        }
     }
+    putchar('\n');
     put_prose(stdout, gpu, "- ", "\n#### Why\n\n");
 }
 
@@ -1514,12 +1535,10 @@ static void json_results(const struct gpu *gpu) {
     for (int d = 0; d < gpu->run->ndirections; d++) {
         struct summary s = summarize(gpu, &directions[d]);
         printf("%s\"%s\":", d ? "," : "", directions[d].name);
-        json_number("{\"pageable\":", s.mean[PAGEABLE]);
-        json_number(",\"pinned\":", s.mean[PINNED]);
-        json_number(",\"ratio\":", s.ratio);
-        json_number(",\"limit\":", s.limit);
-        json_number(",\"pageable_percent\":", s.percent[PAGEABLE]);
-        json_number(",\"pinned_percent\":", s.percent[PINNED]);
+        for (size_t i = 0; i < COUNT(summary_fields); i++) {
+            printf("%s\"%s\":", i ? "," : "{", summary_fields[i].key);
+            json_number("", summary_value(&s, i));
+        }
         putchar('}');
     }
     fputs("},\"notes\":[", stdout);
@@ -1641,7 +1660,7 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
     double base = top + 46 + CHART_BAR, width = CHART_PLOT / (double)run->opt->nsizes, x = CHART_LEFT;
     for (int r = 0; r < run->nrows; r++)
         for (int k = 0; k < KINDS; k++)
-            if (run->opt && gpu->rows[r].direction == direction) most = fmax(most, gpu->rows[r].cell[k].gbps.median);
+            if (gpu->rows[r].direction == direction) most = fmax(most, gpu->rows[r].cell[k].gbps.median);
     double end = axis_end(most * 1.02);
     fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%.1f\">%s, GB/s</text>\n", CHART_LEFT, top + 16, direction->name);
     for (int i = 0; i <= 4; i++) {
@@ -2108,11 +2127,18 @@ static void report_totals(struct run *run) {
     run->tables++;
 }
 
+/* Stores the versions of CUDA's runtime and driver, 1000 * major + 10 * minor; 0 without a driver.
+ * CUDA 11's runtime does not tell its own without one. */
+static void read_versions(int *runtime, int *driver) {
+    *runtime = *driver = 0;
+    if (cudaRuntimeGetVersion(runtime) != cudaSuccess || *runtime == 0) *runtime = CUDART_VERSION;
+    cudaDriverGetVersion(driver);
+}
+
 /* Finds the GPUs asked for and fills in run->gpus. Returns DONE, or after a complaint the status. */
 static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     char why[WHY];
-    cudaRuntimeGetVersion(&run->runtime);
-    cudaDriverGetVersion(&run->driver);
+    read_versions(&run->runtime, &run->driver);
     cudaError_t error = cudaGetDeviceCount(&run->visible);
     if (error == cudaErrorInsufficientDriver && run->driver == 0)
         complain("no NVIDIA driver: none is loaded on this machine, or this container was not given it");
@@ -2256,13 +2282,15 @@ static enum exit_code run_options(const struct options *opt) {
     return run.status;
 }
 
-/* Prints the versions of program, CUDA runtime and driver ("none" where it is 0). */
+/* Prints the versions of program, CUDA runtime and driver. */
 static void print_version(void) {
-    int runtime = 0, driver = 0;
-    cudaRuntimeGetVersion(&runtime);
-    cudaDriverGetVersion(&driver);
+    int runtime, driver;
+    read_versions(&runtime, &driver);
     printf(PROGRAM " " VERSION "\nCUDA runtime %d.%d\n", runtime / 1000, runtime % 1000 / 10);
-    printf(driver ? "CUDA driver  %d.%d\n" : "CUDA driver  none\n", driver / 1000, driver % 1000 / 10);
+    if (driver)
+        printf("CUDA driver  %d.%d\n", driver / 1000, driver % 1000 / 10);
+    else
+        puts("CUDA driver  none");
 }
 
 int main(int argc, char **argv) {

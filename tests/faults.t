@@ -71,7 +71,7 @@ done
 # The C library's calls.
 libc=$(dirname "$SIM")/sim/fail_libc.so
 format=text
-if [ -f "$libc" ] && ! ldd "$SIM" | grep -q asan; then
+if [ -f "$libc" ] && [ -z "$asan" ]; then
   for function in malloc pthread_create fopen; do
     for arguments in '-s 64K 2M -i 2 -w 1 -x' '-s 64K 2M -i 2 -w 1 -f json' '-s 64K 2M -i 2 -w 1 -d all -p'; do
       format=text

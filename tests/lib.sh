@@ -7,6 +7,8 @@ SIM=${SIM:-$top/build/dma_bandwidth_sim}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 count=0
+asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
+export asan
 unset SIM_FAIL SIM_RATES SIM_LINK SIM_NAME SIM_GPUS SIM_MEM SIM_JITTER SIM_PIN_LIMIT SIM_CALLS SIM_CORRUPT SIM_STALL \
   SIM_DRIVER SIM_INTEGRATED SIM_C2C SIM_NVML_FAIL SIM_CPUS SIM_BUSY
 

@@ -5,7 +5,8 @@ set -eu
 cd "$(dirname "$0")/.."
 unset CUDA_HOME CUDA_PATH CPATH LIBRARY_PATH 2>/dev/null || true
 built=0
-for series in ${*:-13 12 11}; do
+[ $# -gt 0 ] || set -- 13 12 11
+for series; do
   home=$PWD/build/toolkits/$series
   [ -f "$home/include/cuda_runtime_api.h" ] || sh tests/toolkit.sh "$series" "$home"
   for cc in gcc clang; do
