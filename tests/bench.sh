@@ -18,7 +18,7 @@ measure() {
   pid=$!
   peak=0
   while kill -0 $pid 2>/dev/null; do # VmHWM only grows, so the last look is the peak
-    peak=$(sed -n 's/^VmHWM: *\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null || true)
+    peak=$(sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null || true)
     [ -n "$peak" ] && last=$peak
     sleep 0.05
   done
