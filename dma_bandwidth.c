@@ -1221,10 +1221,10 @@ static void explain_figures(const struct gpu *gpu, struct figure f[FIGURES]) {
 enum field { HOST, INDEX, NAME, BUS_ID, LINK, LABEL, BYTES, DIRECTION, STAT, RATIO, DELTA, STATUS };
 
 static const struct column {
-    const char *csv;     /* NULL: not in CSV */
-    const char *heading; /* in the tables that people read; NULL: not there */
-    const char *format;  /* of the figure there */
-    int width;           /* in the text table; negative: left-aligned */
+    const char *csv;          /* NULL: not in CSV */
+    const char *heading;      /* in the tables that people read; NULL: not there */
+    const char *format;       /* of the figure there */
+    int heading_width, width; /* in the text table; negative: left-aligned */
     enum field field;
     enum kind kind; /* of a STAT, and where it is in struct stats */
     size_t stat;
@@ -1235,13 +1235,13 @@ static const struct column {
     {"gpu_name", .field = NAME},
     {"bus_id", .field = BUS_ID},
     {"link", .field = LINK},
-    {NULL, "Size", "%s", -6, .field = LABEL},
+    {NULL, "Size", "%s", -6, -6, .field = LABEL},
     {"size_bytes", .field = BYTES},
-    {"direction", "Dir", "%s", 4, .field = DIRECTION},
-    {"pageable_gbps", "Pageable", "%.2f GB/s", 15, STAT_OF(PAGEABLE, median)},
-    {"pinned_gbps", "Pinned", "%.2f GB/s", 12, STAT_OF(PINNED, median)},
-    {"ratio", "Ratio", "%.1fx", 8, .field = RATIO},
-    {"delta_gbps", "Pin-page", "%+.2f GB/s", 13, .field = DELTA},
+    {"direction", "Dir", "%s", 4, 4, .field = DIRECTION},
+    {"pageable_gbps", "Pageable", "%.2f GB/s", 12, 15, STAT_OF(PAGEABLE, median)},
+    {"pinned_gbps", "Pinned", "%.2f GB/s", 12, 12, STAT_OF(PINNED, median)},
+    {"ratio", "Ratio", "%.1fx", 10, 8, .field = RATIO},
+    {"delta_gbps", "Pin-page", "%+.2f GB/s", 12, 13, .field = DELTA},
     {"pageable_mean_gbps", STAT_OF(PAGEABLE, mean)},
     {"pageable_min_gbps", STAT_OF(PAGEABLE, min)},
     {"pageable_max_gbps", STAT_OF(PAGEABLE, max)},
@@ -1372,8 +1372,10 @@ static void text_begin(const struct run *run, const struct gpu *gpu) {
     put(stdout, gpu->name, escape_text);
     if (run->visible > 1 && gpu->index >= 0) printf(" (GPU %d, %s)", gpu->index, gpu->bus_id);
     if (gpu->index >= 0) printf("\nLink: %s", link_label(&gpu->link, link));
-    printf("\n%s\n Size   Dir    Pageable      Pinned     Ratio    Pin-page\n", line);
-    puts("------------------------------------------------------------------");
+    printf("\n%s\n ", line);
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++)
+        if (c->heading) printf("%*s", c->heading_width, c->heading);
+    puts("\n------------------------------------------------------------------");
 }
 
 static void text_row(const struct gpu *gpu, const struct row *row) {
@@ -1418,16 +1420,12 @@ static void markdown_begin(const struct run *run, const struct gpu *gpu) {
     if (run->visible > 1 && gpu->index >= 0) printf(" (GPU %d, %s)", gpu->index, gpu->bus_id);
     if (gpu->index >= 0) printf(", %s", link_label(&gpu->link, link));
     printf(": cudaMemcpy, median of %d copies, pinned by %s\n\n", run->opt->iters, run->opt->pin->choice.help);
-    for (int head = 1; head >= 0; head--) {
-        for (const struct column *c = columns; c < columns + COUNT(columns); c++)
-            if (c->heading)
-                printf("|%s%s%s", head ? " " : "",
-                       head                           ? c->heading
-                       : strcmp(c->format, "%s") == 0 ? "---"
-                                                      : "---:",
-                       head ? " " : "");
-        puts("|");
-    }
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++)
+        if (c->heading) printf("| %s ", c->heading);
+    puts("|");
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++)
+        if (c->heading) printf("|---%s", strcmp(c->format, "%s") == 0 ? "" : ":");
+    puts("|");
 }
 
 static void markdown_row(const struct gpu *gpu, const struct row *row) {
@@ -1742,14 +1740,12 @@ static double read_decimal(const char **text) {
     return digits && isfinite(number) && isfinite(unit) ? number / unit : NAN;
 }
 
-/* Stores a whole number from `least` to `most`. */
-static bool read_count(const char *value, int least, int most, int *count, char why[WHY]) {
+/* Returns a whole number from `least` to `most`, or -1. */
+static int read_count(const char *value, int least, int most, char why[WHY]) {
     const char *end = value;
     double number = strchr(value, '.') ? NAN : read_decimal(&end);
     snprintf(why, WHY, "must be a whole number from %d to %d", least, most);
-    if (*end || !(number >= least && number <= most)) return false;
-    *count = (int)number;
-    return true;
+    return *end || !(number >= least && number <= most) ? -1 : (int)number;
 }
 
 /* Stores one size in bytes: a decimal number and a unit of units[], none meaning G. */
@@ -1820,35 +1816,32 @@ static bool set_sizes(struct options *opt, const char *value, char why[WHY]) {
 }
 
 static bool set_iters(struct options *opt, const char *value, char why[WHY]) {
-    return read_count(value, 1, MAX_COPIES, &opt->iters, why);
+    opt->iters = read_count(value, 1, MAX_COPIES, why);
+    return opt->iters >= 0;
 }
 
 static bool set_warmup(struct options *opt, const char *value, char why[WHY]) {
-    return read_count(value, 0, MAX_COPIES, &opt->warmup, why);
+    opt->warmup = read_count(value, 0, MAX_COPIES, why);
+    return opt->warmup >= 0;
 }
 
 /* --device: indices separated by commas, or all. Whether they exist is seen later. */
 static bool set_devices(struct options *opt, const char *value, char why[WHY]) {
-    char item[16];
     opt->ndevices = 0;
-    for (const char *at = value; strcmp(value, "all") != 0; at++) {
-        size_t n = strcspn(at, ",");
-        int *device = &opt->devices[opt->ndevices];
-        snprintf(item, sizeof item, "%.*s", (int)n, at);
-        if (n >= sizeof item || !read_count(item, 0, MAX_GPUS - 1, device, why)) {
-            snprintf(why, WHY, "must be \"all\" or indices from 0 to %d such as 0,2", MAX_GPUS - 1);
-            return false;
-        }
+    if (strcmp(value, "all") == 0) return true;
+    for (size_t n = 0;; value += n + 1) {
+        char item[8];
+        n = strcspn(value, ",");
+        snprintf(item, sizeof item, "%.*s", (int)n, value);
+        int device = n < sizeof item ? read_count(item, 0, MAX_GPUS - 1, why) : -1;
+        snprintf(why, WHY, "must be \"all\" or indices from 0 to %d such as 0,2", MAX_GPUS - 1);
+        if (device < 0) return false;
+        snprintf(why, WHY, "names GPU %d twice", device);
         for (int i = 0; i < opt->ndevices; i++)
-            if (opt->devices[i] == *device) {
-                snprintf(why, WHY, "names GPU %d twice", *device);
-                return false;
-            }
-        opt->ndevices++;
-        at += n;
-        if (!*at) break;
+            if (opt->devices[i] == device) return false;
+        opt->devices[opt->ndevices++] = device;
+        if (!value[n]) return true;
     }
-    return true;
 }
 
 /* --min-efficiency: per cent. */
