@@ -94,6 +94,13 @@ static const char *const kind_names[KINDS] = {"pageable", "pinned"};
 /* Set by the signal handler; the only mutable global. */
 static volatile sig_atomic_t interrupted;
 
+/* Returns the double at an offset in a struct, for tables that name members by offsetof. */
+static double member(const void *base, size_t offset) {
+    double value;
+    memcpy(&value, (const char *)base + offset, sizeof value);
+    return value;
+}
+
 struct stats {
     double median, mean, min, max, stddev; /* GB/s; NAN where there is no sample */
 };
@@ -118,11 +125,13 @@ struct row {
     struct cell cell[KINDS];
 };
 
-/* The link between CPU and GPU as NVML tells it; generations and widths are 0 where unknown. */
+/* The link between CPU and GPU as NVML tells it; generations and widths are 0 where unknown. Atomic:
+ * reports read it while copies go on. */
+enum link_kind { LINK_UNKNOWN, LINK_PCIE, LINK_C2C, LINK_INTEGRATED };
 struct link {
-    enum link_kind { LINK_UNKNOWN, LINK_PCIE, LINK_C2C, LINK_INTEGRATED } kind;
-    unsigned gen, width;         /* the fastest seen */
-    unsigned max_gen, max_width; /* what GPU and slot can do together */
+    _Atomic enum link_kind kind;
+    atomic_uint gen, width;         /* the fastest seen */
+    atomic_uint max_gen, max_width; /* what GPU and slot can do together */
 };
 
 /* What --explain measured; NAN where it could not. */
@@ -1023,11 +1032,6 @@ static const struct summary_field {
 };
 enum { FIRST_BLOCK = 3 };
 
-/* Returns a field of a summary. */
-static double summary_value(const struct summary *s, size_t field) {
-    return *(const double *)((const char *)s + summary_fields[field].at);
-}
-
 /* Returns whether anything of a row was measured or failed, so that it belongs into the report. */
 static bool row_begun(const struct row *row) {
     return row->cell[PAGEABLE].count || row->cell[PINNED].count || row->cell[PAGEABLE].why[0] ||
@@ -1278,7 +1282,7 @@ static void get_value(const struct column *c, const struct gpu *gpu, const struc
         v->text = v->buffer;
         break;
     case DIRECTION: v->text = row->direction->name; break;
-    case STAT: memcpy(&v->number, (const char *)&row->cell[c->kind].gbps + c->stat, sizeof v->number); break;
+    case STAT: v->number = member(&row->cell[c->kind].gbps, c->stat); break;
     case RATIO: v->number = row->cell[PINNED].gbps.median / row->cell[PAGEABLE].gbps.median; break;
     case DELTA: v->number = row->cell[PINNED].gbps.median - row->cell[PAGEABLE].gbps.median; break;
     case STATUS:
@@ -1405,7 +1409,7 @@ static void text_end(const struct run *run, const struct gpu *gpu) {
                 int width = i < FIRST_BLOCK ? 10 : 20;
                 printf("%s:%*s", summary_fields[i].label, width - (int)strlen(summary_fields[i].label), "");
             }
-            put_number("", summary_fields[i].format, summary_value(&s, i), "-");
+            put_number("", summary_fields[i].format, member(&s, summary_fields[i].at), "-");
             putchar('\n');
         }
     }
@@ -1449,7 +1453,7 @@ static void markdown_end(const struct run *run, const struct gpu *gpu) {
         struct summary s = summarize(gpu, &directions[d]);
         printf("\n| %s%s |", directions[d].name, s.partial ? ", sizes of 16 MB and more" : "");
         for (size_t i = 0; i < COUNT(summary_fields); i++) {
-            put_number(" ", summary_fields[i].format, summary_value(&s, i), "-");
+            put_number(" ", summary_fields[i].format, member(&s, summary_fields[i].at), "-");
             fputs(" |", stdout);
         }
     }
@@ -1535,7 +1539,7 @@ static void json_results(const struct gpu *gpu) {
         printf("%s\"%s\":", d ? "," : "", directions[d].name);
         for (size_t i = 0; i < COUNT(summary_fields); i++) {
             printf("%s\"%s\":", i ? "," : "{", summary_fields[i].key);
-            json_number("", summary_value(&s, i));
+            json_number("", member(&s, summary_fields[i].at));
         }
         putchar('}');
     }
