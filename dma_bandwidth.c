@@ -111,6 +111,7 @@ struct cell {
     int count;
     struct stats gbps;
     char why[WHY];
+    bool again; /* the reason stands in an earlier cell already */
 };
 
 struct direction {
@@ -170,6 +171,7 @@ struct gpu {
     cudaStream_t streams[2];
     cudaEvent_t start, stop;
     char lost[WHY]; /* why nothing more can be measured on this GPU */
+    bool lost_told; /* a cell has it already */
     struct explain explained;
     char explain_why[WHY]; /* why a part of that is missing */
     char **notes;          /* owned */
@@ -668,10 +670,15 @@ static size_t next_smaller(const struct options *opt, size_t limit) {
 
 /* Marks the cells of one size as failed: those of one kind of memory, or of all if it is DEVICE. */
 static void fail_size(struct gpu *gpu, enum kind kind, size_t bytes, const char *why) {
+    bool told = false;
     for (struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        for (enum kind k = PAGEABLE; k < KINDS; k++)
-            if (row->bytes == bytes && (kind == DEVICE || kind == k) && !row->cell[k].why[0])
-                strcpy(row->cell[k].why, why);
+        for (enum kind k = PAGEABLE; k < KINDS; k++) {
+            struct cell *cell = &row->cell[k];
+            if (row->bytes != bytes || (kind != DEVICE && kind != k) || cell->why[0]) continue;
+            strcpy(cell->why, why);
+            cell->again = told;
+            told = true;
+        }
 }
 
 /* Gets one buffer, at the largest of the sizes up to `limit` that can be had; larger ones fail with
@@ -795,7 +802,8 @@ static bool seed_device(struct gpu *gpu, enum kind kind, size_t bytes, char why[
  * documentation calls such errors sticky. */
 static void note_if_lost(struct gpu *gpu, const char *why) {
     cudaGetLastError();
-    if (cudaDeviceSynchronize() != cudaSuccess && !gpu->lost[0]) strcpy(gpu->lost, why);
+    if (cudaDeviceSynchronize() == cudaSuccess || gpu->lost[0]) return;
+    strcpy(gpu->lost, why);
 }
 
 /* Brings cell and buffers into the state that a timed loop starts from. False: why in the cell. */
@@ -835,7 +843,11 @@ static void verify_cell(struct gpu *gpu, const struct row *row, enum kind kind, 
 static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
     const struct options *opt = gpu->run->opt;
     struct cell *cell = &row->cell[kind];
-    if (gpu->lost[0] && !cell->why[0]) strcpy(cell->why, gpu->lost);
+    if (gpu->lost[0] && !cell->why[0]) {
+        strcpy(cell->why, gpu->lost);
+        cell->again = gpu->lost_told;
+        gpu->lost_told = true;
+    }
     bool measurable = !cell->why[0] && !stopping(gpu->run);
     bool ready = measurable && prepare_cell(gpu, row, kind, cell);
     pthread_barrier_wait(&gpu->run->start);
@@ -851,6 +863,7 @@ static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
     if (cell->why[0]) {
         cell->count = 0;
         note_if_lost(gpu, cell->why);
+        gpu->lost_told |= gpu->lost[0] != 0;
     } else if (cell->count && !row->direction->out && !(opt->untouched && kind == PAGEABLE) &&
                row->bytes > gpu->seeded) {
         gpu->seeded = row->bytes;
@@ -1065,22 +1078,13 @@ __attribute__((format(printf, 2, 3))) static void note(struct gpu *gpu, const ch
         complain("note: %s", text);
 }
 
-/* Returns the reason of a cell if the same one did not stand in the row before, else NULL. */
-static const char *fresh_reason(const struct gpu *gpu, int r, enum kind kind) {
-    const char *why = gpu->rows[r].cell[kind].why;
-    if (!why[0] || (kind == PINNED && strcmp(gpu->rows[r].cell[PAGEABLE].why, why) == 0)) return NULL;
-    for (int k = 0; r > 0 && k < KINDS; k++)
-        if (strcmp(gpu->rows[r - 1].cell[k].why, why) == 0) return NULL;
-    return why;
-}
-
 static void note_failures(struct gpu *gpu) {
     char size[32];
-    for (int r = 0; r < gpu->run->nrows; r++)
+    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
         for (enum kind k = PAGEABLE; k < KINDS; k++)
-            if (fresh_reason(gpu, r, k))
-                note(gpu, "%s %s %s failed: %s", size_label(gpu->rows[r].bytes, size), gpu->rows[r].direction->name,
-                     kind_names[k], fresh_reason(gpu, r, k));
+            if (row->cell[k].why[0] && !row->cell[k].again)
+                note(gpu, "%s %s %s failed: %s", size_label(row->bytes, size), row->direction->name, kind_names[k],
+                     row->cell[k].why);
 }
 
 static void note_interruption(struct gpu *gpu) {
@@ -2035,12 +2039,11 @@ static bool finish(FILE *file, const char *name) {
 }
 
 /* Reduces, prints and complains about one row. */
-static void report_row(struct run *run, struct gpu *gpu, int r) {
+static void report_row(struct run *run, struct gpu *gpu, struct row *row) {
     char size[32];
-    struct row *row = &gpu->rows[r];
     for (enum kind k = PAGEABLE; k < KINDS; k++) {
         row->cell[k].gbps = stats_of(&row->cell[k], run->opt->iters);
-        if (fresh_reason(gpu, r, k))
+        if (row->cell[k].why[0] && !row->cell[k].again)
             complain("GPU %d, %s %s %s: %s", gpu->index, size_label(row->bytes, size), row->direction->name,
                      kind_names[k], row->cell[k].why);
     }
@@ -2056,7 +2059,7 @@ static void report_gpu(struct run *run, struct gpu *gpu) {
     if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
     for (int r = 0; r < run->nrows; r++) {
         await(run, gpu);
-        report_row(run, gpu, r);
+        report_row(run, gpu, &gpu->rows[r]);
     }
     await(run, gpu);
     if (gpu->explain_why[0]) complain("GPU %d, --explain: %s", gpu->index, gpu->explain_why);
@@ -2077,7 +2080,7 @@ static void measure_together(struct run *run, struct gpu *gpus, int count) {
         started += error == 0;
         if (error == 0) continue;
         snprintf(gpus[i].lost, WHY, "starting a thread: %s", strerror(error));
-        for (int r = 0; r < run->nrows; r++) fail_size(&gpus[i], KINDS, gpus[i].rows[r].bytes, gpus[i].lost);
+        for (int r = 0; r < run->nrows; r++) fail_size(&gpus[i], DEVICE, gpus[i].rows[r].bytes, gpus[i].lost);
         for (int r = 0; r < run->nrows + 2; r++) sem_post(&gpus[i].posted);
     }
     if (started) pthread_barrier_init(&run->start, NULL, (unsigned)started);

@@ -45,4 +45,8 @@ run -m register -s 64K 1M
 exits 'register' 0
 run -m write-combined -s 64K 1M
 exits 'write-combined' 0
+SIM_CORRUPT=4 SIM_STALL=4 run -s 1M -i 1 -w 0
+is 'each failure is told' "$(wc -l <"$tmp/err")" 2
+run -s 1M 2M -i 1 -w 0
+no_err 'no failure'
 done_testing
