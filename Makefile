@@ -22,7 +22,7 @@ LIBS     := $(if $(INCLUDE),$(wildcard $(patsubst %/include,%,$(INCLUDE))/lib64 
 CRT      := $(wildcard $(patsubst %/cuda_runtime/include,%,$(INCLUDE))/cuda_nvcc/include)
 
 # The compiler's own paths (Debian's nvidia-cuda-toolkit) need no folder.
-OWN := $(if $(INCLUDE)$(CUDA_HOME),,$(shell echo '\#include <cuda_runtime_api.h>' | $(CC) -E - >/dev/null 2>&1 && echo yes))
+OWN := $(if $(INCLUDE)$(CUDA_HOME),,$(shell $(CC) -E -include cuda_runtime_api.h -x c /dev/null >/dev/null 2>&1 && echo yes))
 
 # Static unless asked otherwise, or unless the toolkit (PyPI's for CUDA 11) has no static library.
 STATIC   := $(firstword $(foreach l,$(LIBS),$(wildcard $(l)/libcudart_static.a)))

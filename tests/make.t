@@ -37,7 +37,7 @@ mkdir "$tmp/path"
 for tool in make sh cut tr find sed cc gcc as ld uname mkdir rm cat dirname; do
   found=$(command -v $tool) && ln -s "$found" "$tmp/path/$tool"
 done
-(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make CUDA_FOLDERS= OWN= >"$tmp/out" 2>"$tmp/err")
+(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make CUDA_FOLDERS= CC='cc -nostdinc' >"$tmp/out" 2>"$tmp/err")
 status=$?
 exits 'no CUDA' 2
 err 'no CUDA: it says so' 'no CUDA runtime found'
@@ -46,9 +46,9 @@ err 'and how to name one' 'CUDA_HOME='
 made CUDA_HOME=/nowhere
 exits 'CUDA_HOME without CUDA' 2
 err 'CUDA_HOME without CUDA: it is named' 'no CUDA runtime found in CUDA_HOME=/nowhere'
-(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make -n run CUDA_FOLDERS= OWN= >"$tmp/out" 2>"$tmp/err")
+(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make -n run CUDA_FOLDERS= CC='cc -nostdinc' >"$tmp/out" 2>"$tmp/err")
 out 'make run fetches one' 'toolkit CUDA=13'
-(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make -n check CUDA_FOLDERS= OWN= >"$tmp/out" 2>"$tmp/err")
+(unset CUDA_HOME CUDA_PATH; PATH=$tmp/path make -n check CUDA_FOLDERS= CC='cc -nostdinc' >"$tmp/out" 2>"$tmp/err")
 out 'make check fetches one' 'toolkit CUDA=13'
 made toolkit CUDA=9
 exits 'a series that is not there' 2
