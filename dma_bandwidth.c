@@ -1987,7 +1987,7 @@ static void on_signal(int signal) {
 /* Installs the handlers, and opens descriptors 0 to 2 where the caller closed them, the wrong way
  * round, so that no file of ours takes their place and a write to them still fails. */
 static void prepare_process(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     signal(SIGPIPE, SIG_IGN); /* so that a write fails with a reason */

@@ -36,7 +36,7 @@ for format in json csv markdown; do
   first=.
   [ $format = json ] && first=
   start -s 64K 128K 256K -f $format
-  sleep 0.5
+  armed $pid
   kill -INT $pid
   wait $pid
   status=$?
@@ -44,7 +44,8 @@ for format in json csv markdown; do
 done
 if command -v jq >/dev/null; then
   start -s 64K 128K 256K -f json
-  sleep 1
+  armed $pid
+  sleep 0.5
   kill -INT $pid
   wait $pid
   jq -e '.status == "interrupted" and (.gpus[0].notes[0] | startswith("interrupted: ")) and
@@ -55,6 +56,7 @@ else
 fi
 "$SIM" -s 64K -i 100000 -w 100000 >"$tmp/out" 2>"$tmp/err" &
 pid=$!
+armed $pid
 kill -STOP $pid && kill -INT $pid && kill -INT $pid && kill -CONT $pid
 wait $pid
 status=$?
@@ -69,6 +71,25 @@ kill -CONT $pid
 wait $pid
 status=$?
 exits 'one signal of each kind is one request' 130
+
+# A reader that does not read: the program hangs in its output, so the second signal has to kill it.
+mkfifo "$tmp/fifo"
+many=$(i=0; while [ $i -lt 300 ]; do i=$((i + 1)); printf '%dB ' $i; done)
+# shellcheck disable=SC2086
+"$SIM" -f csv -i 1 -w 0 -s $many >"$tmp/fifo" 2>"$tmp/err" &
+pid=$!
+exec 3<"$tmp/fifo"
+armed $pid
+sleep 1
+kill -INT $pid
+sleep 0.3
+kill -0 $pid 2>/dev/null
+ok 'one Ctrl-C does not break a slow output off'
+kill -INT $pid
+wait $pid
+status=$?
+exits 'a second Ctrl-C kills' 130
+exec 3<&-
 
 if [ -w /dev/full ]; then
   for arguments in '-s 64K' '-s 64K -f json' '-s 64K -f csv' '-s 64K -f markdown' '-l' '-h' '-V'; do

@@ -83,6 +83,9 @@ if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   bound=$!
   SIM_CPUS=1 "$SIM" -a -s 64K -i 100000 >/dev/null 2>&1 &
   free=$!
+  armed $pid
+  armed $bound
+  armed $free
   sleep 0.5
   # cpus PID: the CPUs that the thread which drives the GPU may use.
   cpus() { sed -n 's/^Cpus_allowed_list:\t*//p' "/proc/$1"/task/*/status | tail -n 1; }

@@ -60,7 +60,8 @@ is 'the others are measured' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 
 "$SIM" -s 64K -i 100000 -d all -p -f json >"$tmp/out" 2>"$tmp/err" &
 pid=$!
-sleep 0.5
+armed $pid
+sleep 0.3
 kill -INT $pid
 wait $pid
 status=$?

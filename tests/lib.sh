@@ -70,6 +70,15 @@ no_err() {
   ok "$1: nothing on stderr"
 }
 
+# armed PID: waits until that process has its handler for SIGINT (before, a shell's & ignores it).
+armed() {
+  i=0
+  while ! grep -Eq '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null && [ $i -lt 200 ]; do
+    sleep 0.05
+    i=$((i + 1))
+  done
+}
+
 # available_gb: whole GB of memory that can be used now.
 available_gb() {
   awk '/MemAvailable/ { print int($2 / 1048576) }' /proc/meminfo 2>/dev/null || echo 0
