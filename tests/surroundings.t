@@ -9,7 +9,7 @@ exits 'an empty environment, HOME unset' 0
 out 'an empty environment' '^ 64KB   D2H'
 TERM=dumb run -s 64K
 exits 'TERM=dumb' 0
-if command -v script >/dev/null; then
+if command -v script >/dev/null && script -qec true "$tmp/typescript" >/dev/null 2>&1 && [ -f "$tmp/typescript" ]; then
   for term in dumb xterm; do
     TERM=$term script -qec "$SIM -s 64K 128K -i 30000 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
     if [ $term = dumb ]; then
@@ -27,7 +27,7 @@ if command -v script >/dev/null; then
   ! grep -q 'copy' "$tmp/typescript"
   ok 'no progress with --quiet'
 else
-  skip 'progress' 'no script(1)'
+  skip 'progress' 'no script(1), or no terminal for it'
 fi
 run -s 64K
 no_err 'no progress where stderr is no terminal'
@@ -105,8 +105,10 @@ made=
 for parent in /sys/fs/cgroup/memory /sys/fs/cgroup; do
   group=$parent/dma_bandwidth_test_$$
   if [ -z "$made" ] && mkdir "$group" 2>/dev/null; then
-    if [ -f "$group/memory.limit_in_bytes" ]; then file=memory.limit_in_bytes; else file=memory.max; fi
-    if echo 1073741824 2>/dev/null >"$group/$file"; then made=$group; else rmdir "$group"; fi
+    for file in memory.limit_in_bytes memory.max; do # whichever the kernel has put there
+      if [ -f "$group/$file" ] && echo 1073741824 2>/dev/null >"$group/$file"; then made=$group; fi
+    done
+    [ -n "$made" ] || rmdir "$group"
   fi
 done
 if [ -n "$made" ]; then
