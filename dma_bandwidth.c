@@ -240,7 +240,6 @@ static const struct advice {
     const char *text;
 } advices[] = {
     {cudaErrorNoDevice, "check nvidia-smi and CUDA_VISIBLE_DEVICES"},
-    {cudaErrorInvalidDevice, "check CUDA_VISIBLE_DEVICES and --list"},
     {cudaErrorDevicesUnavailable, "the GPU is busy or in exclusive mode: see nvidia-smi for other processes"},
     {cudaErrorMemoryAllocation, "try smaller --sizes, or free memory first"},
     {cudaErrorSystemNotReady, "the system is not ready: on NVSwitch machines check that nvidia-fabricmanager "
@@ -557,55 +556,39 @@ static size_t check(unsigned char *buffer, size_t from, size_t to) {
     return SIZE_MAX;
 }
 
-/* Work that is done beside what the caller does next. */
-struct task {
-    void *(*work)(void *);
-    void *argument;
-    pthread_t thread;
-    bool started;
-};
-
-/* Starts a task; without a thread for it, it is done here and now. */
-static void task_start(struct task *task) {
-    task->started = pthread_create(&task->thread, NULL, task->work, task->argument) == 0;
-    if (!task->started) task->work(task->argument);
-}
-
-/* Waits for a task's end. */
-static void task_end(struct task *task) {
-    if (task->started) pthread_join(task->thread, NULL);
-}
-
 struct slice {
     slice_fn *work;
     unsigned char *buffer;
     size_t from, to, found;
+    pthread_t thread;
+    bool started;
 };
 
-/* Task: works on one slice. */
+/* Thread body: works on one slice. */
 static void *work_on_slice(void *argument) {
     struct slice *slice = argument;
     slice->found = slice->work(slice->buffer, slice->from, slice->to);
     return NULL;
 }
 
-/* Runs `work` over [from, to) on the CPUs that this thread may use, up to MAX_FILL_THREADS.
- * Returns the lowest offset found wrong, or SIZE_MAX. */
+/* Runs `work` over [from, to) on the CPUs that this thread may use, up to MAX_FILL_THREADS; a slice
+ * that gets no thread is done here. Returns the lowest offset found wrong, or SIZE_MAX. */
 static size_t in_slices(slice_fn *work, unsigned char *buffer, size_t from, size_t to) {
     struct slice slices[MAX_FILL_THREADS];
-    struct task tasks[MAX_FILL_THREADS];
     struct cpus cpus = {0};
     size_t n = sched_getaffinity(0, sizeof cpus, cpus.set) ? 1 : (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
     n = to - from < MIB ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
     size_t each = ((to - from) / n + PAGE) / PAGE * PAGE, found = SIZE_MAX;
-    for (size_t i = 0; i < n; i++, from += from + each < to ? each : to - from) {
-        slices[i] = (struct slice){work, buffer, from, from + each < to ? from + each : to, 0};
-        tasks[i] = (struct task){.work = work_on_slice, .argument = &slices[i]};
-        task_start(&tasks[i]);
+    for (struct slice *slice = slices; slice < slices + n; slice++) {
+        size_t end = from + each < to ? from + each : to;
+        *slice = (struct slice){.work = work, .buffer = buffer, .from = from, .to = end};
+        slice->started = n > 1 && pthread_create(&slice->thread, NULL, work_on_slice, slice) == 0;
+        if (!slice->started) work_on_slice(slice);
+        from = end;
     }
-    for (size_t i = 0; i < n; i++) {
-        task_end(&tasks[i]);
-        if (slices[i].found < found) found = slices[i].found;
+    for (struct slice *slice = slices; slice < slices + n; slice++) {
+        if (slice->started) pthread_join(slice->thread, NULL);
+        if (slice->found < found) found = slice->found;
     }
     return found;
 }
@@ -707,30 +690,15 @@ static void get_buffer(struct gpu *gpu, enum kind kind, size_t limit, struct roo
     }
 }
 
-/* Task: writes the pattern to every page of a buffer. */
-static void *write_buffer(void *argument) {
-    struct buffer *buffer = argument;
-    if (buffer->bytes) in_slices(fill, buffer->at, 0, buffer->bytes);
-    return NULL;
-}
-
-/* Task: gives a buffer back. */
-static void *release_buffer(void *argument) {
-    struct buffer *buffer = argument;
-    if (buffer->bytes) buffer->memory->release(buffer->at);
-    return NULL;
-}
-
-/* Gets and writes all buffers of a GPU; the pageable one is written while CUDA pins the other. */
+/* Gets all buffers of a GPU and writes every page of the host's. Doing the two at once gained nothing:
+ * page faults and cudaMallocHost wait for each other. */
 static void get_buffers(struct gpu *gpu) {
     struct room room = host_room();
-    struct task writing = {.work = write_buffer, .argument = &gpu->buffers[PAGEABLE]};
     get_buffer(gpu, DEVICE, next_smaller(gpu->run->opt, SIZE_MAX), &room);
-    get_buffer(gpu, PAGEABLE, gpu->buffers[DEVICE].bytes, &room);
-    task_start(&writing);
-    get_buffer(gpu, PINNED, gpu->buffers[DEVICE].bytes, &room);
-    write_buffer(&gpu->buffers[PINNED]);
-    task_end(&writing);
+    for (enum kind kind = PAGEABLE; kind < KINDS; kind++) {
+        get_buffer(gpu, kind, gpu->buffers[DEVICE].bytes, &room);
+        if (gpu->buffers[kind].bytes) in_slices(fill, gpu->buffers[kind].at, 0, gpu->buffers[kind].bytes);
+    }
 }
 
 /* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. */
@@ -894,11 +862,8 @@ static void set_up(struct gpu *gpu) {
 
 /* Releases what set_up() made. */
 static void tear_down(struct gpu *gpu) {
-    struct task releasing = {.work = release_buffer, .argument = &gpu->buffers[PAGEABLE]};
-    task_start(&releasing);
-    release_buffer(&gpu->buffers[PINNED]);
-    release_buffer(&gpu->buffers[DEVICE]);
-    task_end(&releasing);
+    for (int k = 0; k <= KINDS; k++)
+        if (gpu->buffers[k].bytes) gpu->buffers[k].memory->release(gpu->buffers[k].at);
     for (int i = 0; i < 2; i++)
         if (gpu->streams[i]) cudaStreamDestroy(gpu->streams[i]);
     if (gpu->start) cudaEventDestroy(gpu->start);

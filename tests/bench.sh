@@ -16,15 +16,11 @@ measure() {
   begin=$(now)
   "$program" -f json "$@" >"$tmp/json" 2>"$tmp/err" &
   pid=$!
-  peak=0
-  while kill -0 $pid 2>/dev/null; do # VmHWM only grows, so the last look is the peak
-    peak=$(sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null || true)
-    [ -n "$peak" ] && last=$peak
-    sleep 0.05
-  done
+  # VmHWM only grows, so the last look is the peak.
+  while sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' "/proc/$pid/status" 2>/dev/null; do sleep 0.05; done >"$tmp/peak" &
   wait $pid || { cat "$tmp/err" >&2; exit 1; }
   wall=$(since "$begin")
-  peak=$((${last:-0} / 1024))
+  peak=$(awk 'NF { last = $1 } END { print int(last / 1024) }' "$tmp/peak")
   copies=$(awk 'BEGIN { RS = "\"bytes\":" }
     match($0, /"iters":[0-9]+,"warmup":[0-9]+/) { split(substr($0, RSTART, RLENGTH), s, /[:,]/); scale = (s[2] + s[4]) / s[2] }
     NR > 1 { bytes = $0 + 0
