@@ -1636,10 +1636,8 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
     fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%.1f\">%s, GB/s</text>\n", CHART_LEFT, top + 16, direction->name);
     for (int i = 0; i <= 4; i++) {
         double y = base - CHART_BAR * i / 4.0;
-        fprintf(out,
-                "<path class=\"grid\" d=\"M%d %.1fh%d\"/><text x=\"%d\" y=\"%.1f\" "
-                "text-anchor=\"end\">%.4g</text>\n",
-                CHART_LEFT, y, CHART_PLOT, CHART_LEFT - 6, y + 4, end * i / 4);
+        fprintf(out, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>", CHART_LEFT, y, CHART_PLOT);
+        fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n", CHART_LEFT - 6, y + 4, end * i / 4);
     }
     for (int r = 0; r < run->nrows; r++) {
         if (gpu->rows[r].direction != direction) continue;
@@ -1656,22 +1654,24 @@ static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction
 /* Draws the tables of a run into its chart file; the caller closes it and sees whether it could be
  * written. */
 static void chart_write(const struct run *run) {
-    static const char style[] =
-        "<style>text{font:12px "
-        "system-ui,sans-serif;fill:#1f2328}.in{fill:#fff}.head{font-weight:600}.title{font-weight:600;font-size:15px}"
-        ".back{fill:#fff}.grid{stroke:#d0d7de}.pageable{fill:#9a6700}.pinned{fill:#0969da}"
-        ".limit{stroke:#cf222e;stroke-dasharray:6 4}.limit-text{fill:#cf222e}"
-        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.in{fill:#0d1117}.back{fill:#0d1117}.grid{stroke:#30363d}"
-        ".pageable{fill:#d29922}.pinned{fill:#58a6ff}.limit{stroke:#ff7b72}.limit-text{fill:#ff7b72}}</"
-        "style>";
+    static const char style[] = "<style>"
+                                "text{font:12px "
+                                "system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
+                                ".head{font-weight:600}.in{fill:#fff}.back{fill:#fff}.grid{stroke:#d0d7de}"
+                                ".pageable{fill:#9a6700}.pinned{fill:#0969da}"
+                                ".limit{stroke:#cf222e;stroke-dasharray:6 4}.limit-text{fill:#cf222e}"
+                                "@media(prefers-color-scheme:dark){"
+                                "text{fill:#e6edf3}.in{fill:#0d1117}.back{fill:#0d1117}.grid{stroke:#30363d}"
+                                ".pageable{fill:#d29922}.pinned{fill:#58a6ff}"
+                                ".limit{stroke:#ff7b72}.limit-text{fill:#ff7b72}}"
+                                "</style>";
     FILE *out = run->chart;
     double top = 10;
     char link[64];
     int tables = run->tables, height = CHART_TITLE + run->ndirections * CHART_PANEL;
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%d\" "
-            "height=\"%d\">\n%s\n",
-            CHART_WIDTH, tables * height + 20, CHART_WIDTH, tables * height + 20, style);
+    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\"", out);
+    fprintf(out, " viewBox=\"0 0 %d %d\"", CHART_WIDTH, tables * height + 20);
+    fprintf(out, " width=\"%d\" height=\"%d\">\n%s\n", CHART_WIDTH, tables * height + 20, style);
     fputs("<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n", out);
     for (int t = 0; t < tables; t++, top += height) {
         const struct gpu *gpu = t < run->ngpus ? &run->gpus[t] : &run->totals;
@@ -2137,8 +2137,10 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     return DONE;
 }
 
-/* Prints the GPUs with what they are connected by; an idle link may show less than it can do. */
+/* Prints the GPUs with what they are connected by; an idle link may show less than it can do. Returns
+ * CELL_FAILED if one can't be looked at. */
 static enum exit_code list_gpus(struct run *run) {
+    enum exit_code status = DONE;
     char link[64], max[64];
     for (int g = 0; g < run->ngpus; g++) {
         struct gpu *gpu = &run->gpus[g];
@@ -2147,9 +2149,12 @@ static enum exit_code list_gpus(struct run *run) {
         printf("%d  %s  %s  %s  %s", gpu->index, gpu->name, gpu->uuid, gpu->bus_id,
                link_label(link_below_max(&gpu->link) ? &best : &gpu->link, max));
         if (link_below_max(&gpu->link)) printf(" (now %s)", link_label(&gpu->link, link));
-        puts(gpu->lost);
+        putchar('\n');
+        if (!gpu->lost[0]) continue;
+        complain("GPU %d: %s", gpu->index, gpu->lost);
+        status = CELL_FAILED;
     }
-    return DONE;
+    return status;
 }
 
 /* Compares the pinned summaries with --min-efficiency and complains. Returns DONE, BELOW_MINIMUM,

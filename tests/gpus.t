@@ -68,4 +68,8 @@ status=$?
 exits 'Ctrl-C while all are driven' 130
 grep -q '"status":"interrupted"}$' "$tmp/out"
 ok 'and the object is closed'
+SIM_FAIL=cudaGetDeviceProperties:2 run -l
+exits '--list with one that can not be looked at' 1
+err 'it is named' '^dma_bandwidth: GPU 1: cudaGetDeviceProperties: cudaErrorUnknown'
+is 'the others are listed' "$(grep -c 'PCIe Gen5' "$tmp/out")" 2
 done_testing
