@@ -414,10 +414,8 @@ static double link_limit(const struct link *link) {
 /* Writes the link's name as the Link line shows it into `out` and returns it. */
 static const char *link_label(const struct link *link, char out[64]) {
     static const char *const names[] = {"PCIe (unknown)", "PCIe", "NVLink-C2C", "integrated (shared memory)"};
-    if (link->kind == LINK_PCIE)
-        snprintf(out, 64, "PCIe Gen%u x%u", link->gen, link->width);
-    else
-        snprintf(out, 64, "%s", names[link->kind]);
+    if (link->kind == LINK_PCIE) snprintf(out, 64, "PCIe Gen%u x%u", link->gen, link->width);
+    else snprintf(out, 64, "%s", names[link->kind]);
     return out;
 }
 
@@ -1037,10 +1035,8 @@ __attribute__((format(printf, 2, 3))) static void note(struct gpu *gpu, const ch
     char **grown = realloc(gpu->notes, (size_t)(gpu->nnotes + 1) * sizeof *grown);
     if (grown) gpu->notes = grown;
     char *copy = grown ? strdup(text) : NULL;
-    if (copy)
-        gpu->notes[gpu->nnotes++] = copy;
-    else
-        complain("note: %s", text);
+    if (copy) gpu->notes[gpu->nnotes++] = copy;
+    else complain("note: %s", text);
 }
 
 static void note_failures(struct gpu *gpu) {
@@ -1136,8 +1132,7 @@ enum { FIGURES = 8 };
 static double explain_pinning(struct figure *figure, const char *what, double saved, const char *size) {
     double copies = saved > 0 ? ceil(figure->value / saved) : NAN;
     int n = snprintf(figure->text, WHY, "%.2f s per GB for %s: ", figure->value, what);
-    if (isnan(copies))
-        strcat(figure->text, "not paid for by copies, pinned H2D was not faster");
+    if (isnan(copies)) strcat(figure->text, "not paid for by copies, pinned H2D was not faster");
     else
         snprintf(figure->text + n, WHY - (size_t)n, "paid for after %.0f H2D cop%s of %s", copies,
                  copies == 1 ? "y" : "ies", size);
@@ -1298,20 +1293,16 @@ static void put(FILE *out, const char *text, escape_fn *escape) {
     char buffer[8];
     for (; *text; text++) {
         const char *instead = escape((unsigned char)*text, buffer);
-        if (instead)
-            fputs(instead, out);
-        else
-            fputc(*text, out);
+        if (instead) fputs(instead, out);
+        else fputc(*text, out);
     }
 }
 
 /* Writes lead, number and tail; `unknown` instead of number and tail for NAN and infinity. */
 static void put_number(const char *lead, const char *format, double number, const char *unknown) {
     fputs(lead, stdout);
-    if (isfinite(number))
-        printf(format, number);
-    else
-        fputs(unknown, stdout);
+    if (isfinite(number)) printf(format, number);
+    else fputs(unknown, stdout);
 }
 
 /* Writes a value as people read it into `out`. */
@@ -1444,10 +1435,8 @@ static void csv_row(const struct gpu *gpu, const struct row *row) {
         get_value(c, gpu, row, &v);
         const char *quote = v.text && strpbrk(v.text, ",\"\r\n") ? "\"" : "";
         printf("%s%s", c > columns ? "," : "", quote);
-        if (v.text)
-            put(stdout, v.text, escape_csv);
-        else
-            put_number("", "%.6g", v.number, "");
+        if (v.text) put(stdout, v.text, escape_csv);
+        else put_number("", "%.6g", v.number, "");
         fputs(quote, stdout);
     }
     putchar('\n');
@@ -1563,10 +1552,8 @@ static void json_end(const struct run *run, const struct gpu *gpu) {
         explain_figures(gpu, figures);
         for (int i = 0; i < FIGURES; i++) {
             printf("%s\"%s\":", i ? "," : ",\"explain\":{", figures[i].key);
-            if (figures[i].word[0])
-                json_string("", figures[i].word);
-            else
-                json_number("", figures[i].value);
+            if (figures[i].word[0]) json_string("", figures[i].word);
+            else json_number("", figures[i].value);
         }
         putchar('}');
     }
@@ -1976,8 +1963,7 @@ static void await(const struct run *run, struct gpu *gpu) {
         int copy = atomic_load(&gpu->at_copy);
         const struct row *row = &gpu->rows[atomic_load(&gpu->at_row)];
         fprintf(stderr, "\r\033[KGPU %d: ", gpu->index);
-        if (copy == 0)
-            fputs("preparing", stderr);
+        if (copy == 0) fputs("preparing", stderr);
         else
             fprintf(stderr, "%s %s %s, copy %d of %d", size_label(row->bytes, size), row->direction->name,
                     kind_names[atomic_load(&gpu->at_kind)], copy, run->opt->warmup + run->opt->iters);
@@ -2111,8 +2097,7 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
         complain("the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update the driver, or build with "
                  "an older CUDA runtime",
                  run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10);
-    else if (cuda_failed(error, "no usable GPU", why))
-        complain("%s", why);
+    else if (cuda_failed(error, "no usable GPU", why)) complain("%s", why);
     if (error != cudaSuccess) return NO_GPU;
     bool all = opt->ndevices == 0 || (opt->ndevices < 0 && opt->list);
     run->ngpus = all ? run->visible : opt->ndevices < 0 ? 1 : opt->ndevices;
@@ -2257,10 +2242,8 @@ static void print_version(void) {
     int runtime, driver;
     read_versions(&runtime, &driver);
     printf(PROGRAM " " VERSION "\nCUDA runtime %d.%d\n", runtime / 1000, runtime % 1000 / 10);
-    if (driver)
-        printf("CUDA driver  %d.%d\n", driver / 1000, driver % 1000 / 10);
-    else
-        puts("CUDA driver  none");
+    if (driver) printf("CUDA driver  %d.%d\n", driver / 1000, driver % 1000 / 10);
+    else puts("CUDA driver  none");
 }
 
 int main(int argc, char **argv) {
@@ -2280,12 +2263,9 @@ int main(int argc, char **argv) {
         free(opt.sizes);
         return USAGE;
     }
-    if (opt.help)
-        print_help();
-    else if (opt.version)
-        print_version();
-    else
-        status = run_options(&opt);
+    if (opt.help) print_help();
+    else if (opt.version) print_version();
+    else status = run_options(&opt);
     free(opt.sizes);
     return finish(stdout, "standard output") ? status : CELL_FAILED;
 }

@@ -147,10 +147,8 @@ static void *get_memory(size_t bytes) {
 }
 
 static void free_memory(void *at, size_t bytes) {
-    if (bytes < LARGE)
-        free(at);
-    else
-        munmap(at, bytes);
+    if (bytes < LARGE) free(at);
+    else munmap(at, bytes);
 }
 
 /* Returns the block that holds all of [at, at + bytes), or NULL. */
@@ -284,10 +282,8 @@ static cudaError_t release(const char *call, void *at, int kind) {
     cudaError_t error = enter(call);
     struct block *b = block_of(at, 0);
     if (!b || b->at != at || (int)b->kind != kind) return leave(cudaErrorInvalidValue);
-    if (kind == ON_DEVICE)
-        sim.devices[b->device].used -= b->bytes;
-    else
-        sim.pinned -= b->bytes;
+    if (kind == ON_DEVICE) sim.devices[b->device].used -= b->bytes;
+    else sim.pinned -= b->bytes;
     b->kind = FREE;
     if (kind != REGISTERED) free_memory(at, b->bytes);
     return leave(error);
