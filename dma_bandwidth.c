@@ -805,7 +805,7 @@ static void verify_cell(struct gpu *gpu, const struct row *row, enum kind kind, 
     if (!cell->why[0] && cell->count) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
 }
 
-/* Measures one cell: warm-up and timed copies, then the check. Always passes the barrier. */
+/* Measures one cell: warm-up copies, the barrier, timed copies, the check. Always comes to the barrier. */
 static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
     const struct options *opt = gpu->run->opt;
     struct cell *cell = &row->cell[kind];
@@ -816,12 +816,12 @@ static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
     }
     bool measurable = !cell->why[0] && !stopping(gpu->run);
     bool ready = measurable && prepare_cell(gpu, row, kind, cell);
-    pthread_barrier_wait(&gpu->run->start);
-    for (int i = -opt->warmup; ready && i < opt->iters && !stopping(gpu->run); i++) {
+    for (int i = -opt->warmup; i < opt->iters; i++) {
+        if (i == 0) pthread_barrier_wait(&gpu->run->start);
+        if (cell->why[0] || !ready || stopping(gpu->run)) continue;
         atomic_store(&gpu->at_copy, i + opt->warmup + 1);
         double gbps = time_copy(gpu, row, gpu->buffers[kind].at, cell->why);
-        if (isnan(gbps)) break;
-        if (i >= 0) cell->samples[cell->count++] = gbps;
+        if (i >= 0 && !isnan(gbps)) cell->samples[cell->count++] = gbps;
     }
     if (!measurable) return;
     link_observe(gpu);
