@@ -11,8 +11,8 @@
  * shared zero page, which sits in the CPU's cache and makes pageable H2D look 2.5 times as fast.
  *
  * The file reads from top to bottom, each part using only what stands above it:
- *   units and errors - the host - GPUs and NVML - buffers - timing - statistics and notes -
- *   reports - chart - command line - run and main
+ *   units and errors - the host - GPUs and NVML - buffers - timing - statistics - reports -
+ *   chart - command line - run and main
  * To add an option, a pin method, a direction or an output format, add a row to options_table,
  * pin_methods, directions or writers.
  */
@@ -174,8 +174,6 @@ struct gpu {
     bool lost_told; /* a cell has it already */
     struct explain explained;
     char explain_why[WHY]; /* why a part of that is missing */
-    char **notes;          /* owned */
-    int nnotes;
     pthread_t thread;
     bool driven;  /* the thread was started */
     sem_t posted; /* by the thread: set up, one per row, finished */
@@ -932,9 +930,8 @@ static void *drive_gpu(void *argument) {
     return NULL;
 }
 
-/* ---- Statistics and notes ------------------------------------------------------------------
- * Pure functions from samples to figures; NAN stands for what was not measured. Notes are what a
- * reader must know to read the figures; each is one function in note_rules.
+/* ---- Statistics ----------------------------------------------------------------------------
+ * Pure functions from samples to figures; NAN stands for what was not measured.
  */
 
 /* Orders two doubles for qsort. */
@@ -1024,100 +1021,6 @@ static const char *row_status(const struct gpu *gpu, const struct row *row, char
     snprintf(out, STATUS_SIZE, "failed: %s%s%s", *pageable ? pageable : pinned, both ? "; " : "", both ? pinned : "");
     return out;
 }
-
-/* Adds a note to a GPU's; without memory for it, it goes to stderr. */
-__attribute__((format(printf, 2, 3))) static void note(struct gpu *gpu, const char *format, ...) {
-    char text[3 * WHY];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    char **grown = realloc(gpu->notes, (size_t)(gpu->nnotes + 1) * sizeof *grown);
-    if (grown) gpu->notes = grown;
-    char *copy = grown ? strdup(text) : NULL;
-    if (copy) gpu->notes[gpu->nnotes++] = copy;
-    else complain("note: %s", text);
-}
-
-static void note_failures(struct gpu *gpu) {
-    char size[32];
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        for (enum kind k = PAGEABLE; k < KINDS; k++)
-            if (row->cell[k].why[0] && !row->cell[k].again)
-                note(gpu, "%s %s %s failed: %s", size_label(row->bytes, size), row->direction->name, kind_names[k],
-                     row->cell[k].why);
-}
-
-static void note_interruption(struct gpu *gpu) {
-    int begun = 0;
-    for (int r = 0; r < gpu->run->nrows; r++) begun += row_begun(&gpu->rows[r]);
-    if (interrupted)
-        note(gpu, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun, gpu->run->nrows);
-}
-
-static void note_settings(struct gpu *gpu) {
-    const struct options *opt = gpu->run->opt;
-    if (opt->untouched) note(gpu, UNTOUCHED " (--untouched)");
-    if (opt->pin != pin_methods)
-        note(gpu, "pinned memory from %s (--pin %s)", opt->pin->choice.help, opt->pin->choice.name);
-}
-
-static void note_slow_link(struct gpu *gpu) {
-    bool virtual = strcmp(host_kind(), "virtual machine") == 0;
-    if (link_below_max(&gpu->link))
-        note(gpu, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", gpu->link.gen,
-             gpu->link.width, gpu->link.max_gen, gpu->link.max_width,
-             virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
-                     : "reseat the card, check its slot, riser and the BIOS settings");
-}
-
-static void note_odd_rates(struct gpu *gpu) {
-    char size[32];
-    int wide = 0;
-    double worst = SPREAD_LIMIT;
-    const struct row *worst_row = NULL;
-    enum kind worst_kind = PAGEABLE;
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        for (enum kind k = PAGEABLE; k < KINDS; k++) {
-            const struct stats *s = &row->cell[k].gbps;
-            double spread = s->stddev / s->mean * 100, limit = summarize(gpu, row->direction).limit;
-            wide += spread > SPREAD_LIMIT;
-            if (spread > worst) {
-                worst = spread;
-                worst_row = row;
-                worst_kind = k;
-            }
-            if (s->median > limit)
-                note(gpu,
-                     "%s %s %s: %.2f GB/s is above the link's limit of %.4g GB/s: the link "
-                     "is not what NVML says, check with lspci -vv",
-                     size_label(row->bytes, size), row->direction->name, kind_names[k], s->median, limit);
-        }
-    if (worst_row)
-        note(gpu,
-             "%d cell%s spread over %d %% of the mean, %s %s %s most (%.0f %%): quiet the host "
-             "or raise --iters above %d",
-             wide, wide > 1 ? "s" : "", SPREAD_LIMIT, size_label(worst_row->bytes, size), worst_row->direction->name,
-             kind_names[worst_kind], worst, gpu->run->opt->iters);
-}
-
-static void note_surroundings(struct gpu *gpu) {
-    if (gpu->explain_why[0]) note(gpu, "--explain could not measure everything: %s", gpu->explain_why);
-    if (gpu->far_cpus)
-        note(gpu,
-             "%d of the CPUs that the caller chose are not near the GPU: choose those of its NUMA node, see "
-             "nvidia-smi topo -m",
-             gpu->far_cpus);
-    if (gpu->busy_percent >= 10 || gpu->busy_processes)
-        note(gpu,
-             "the GPU was in use before the run (utilisation %u %%, %u other process%s): "
-             "repeat when it is idle",
-             gpu->busy_percent, gpu->busy_processes, gpu->busy_processes == 1 ? "" : "es");
-}
-
-static void (*const note_rules[])(struct gpu *) = {
-    note_failures, note_interruption, note_settings, note_slow_link, note_odd_rates, note_surroundings,
-};
 
 /* A figure of --explain: its JSON key, its value (a word where it is no number), and the sentence
  * that follows from it; "" for a figure that another one's sentence names. */
@@ -1312,20 +1215,120 @@ static const char *readable(const struct column *c, const struct value *v, char 
     return out;
 }
 
-/* Writes notes and explanation, one line each: after `lead` notes, under `title` the rest. */
-static void put_prose(FILE *out, const struct gpu *gpu, const char *lead, const char *title) {
+/* Where notes go and what stands around them. */
+struct notes {
+    FILE *out;
+    const char *first, *lead, *tail; /* before the first, before the others, behind each */
+    escape_fn *escape;
+    int count;
+};
+
+/* Writes one note. */
+__attribute__((format(printf, 2, 3))) static void note(struct notes *to, const char *format, ...) {
+    char text[3 * WHY];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fputs(to->count++ ? to->lead : to->first, to->out);
+    put(to->out, text, to->escape);
+    fputs(to->tail, to->out);
+}
+
+/* What a reader must know to read the figures; each of these rules looks for one such thing. */
+static void note_failures(struct notes *to, const struct gpu *gpu) {
+    char size[32];
+    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
+        for (enum kind k = PAGEABLE; k < KINDS; k++)
+            if (row->cell[k].why[0] && !row->cell[k].again)
+                note(to, "%s %s %s failed: %s", size_label(row->bytes, size), row->direction->name, kind_names[k],
+                     row->cell[k].why);
+}
+
+static void note_interruption(struct notes *to, const struct gpu *gpu) {
+    int begun = 0;
+    for (int r = 0; r < gpu->run->nrows; r++) begun += row_begun(&gpu->rows[r]);
+    if (interrupted)
+        note(to, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun, gpu->run->nrows);
+}
+
+static void note_settings(struct notes *to, const struct gpu *gpu) {
+    const struct options *opt = gpu->run->opt;
+    if (opt->untouched) note(to, UNTOUCHED " (--untouched)");
+    if (opt->pin != pin_methods)
+        note(to, "pinned memory from %s (--pin %s)", opt->pin->choice.help, opt->pin->choice.name);
+}
+
+static void note_slow_link(struct notes *to, const struct gpu *gpu) {
+    bool virtual = strcmp(host_kind(), "virtual machine") == 0;
+    if (link_below_max(&gpu->link))
+        note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", gpu->link.gen,
+             gpu->link.width, gpu->link.max_gen, gpu->link.max_width,
+             virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
+                     : "reseat the card, check its slot, riser and the BIOS settings");
+}
+
+static void note_odd_rates(struct notes *to, const struct gpu *gpu) {
+    char size[32];
+    int wide = 0;
+    double worst = SPREAD_LIMIT;
+    const struct row *worst_row = NULL;
+    enum kind worst_kind = PAGEABLE;
+    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
+        for (enum kind k = PAGEABLE; k < KINDS; k++) {
+            const struct stats *s = &row->cell[k].gbps;
+            double spread = s->stddev / s->mean * 100, limit = summarize(gpu, row->direction).limit;
+            wide += spread > SPREAD_LIMIT;
+            if (spread > worst) {
+                worst = spread;
+                worst_row = row;
+                worst_kind = k;
+            }
+            if (s->median > limit)
+                note(to,
+                     "%s %s %s: %.2f GB/s is above the link's limit of %.4g GB/s: the link "
+                     "is not what NVML says, check with lspci -vv",
+                     size_label(row->bytes, size), row->direction->name, kind_names[k], s->median, limit);
+        }
+    if (worst_row)
+        note(to,
+             "%d cell%s spread over %d %% of the mean, %s %s %s most (%.0f %%): quiet the host "
+             "or raise --iters above %d",
+             wide, wide > 1 ? "s" : "", SPREAD_LIMIT, size_label(worst_row->bytes, size), worst_row->direction->name,
+             kind_names[worst_kind], worst, gpu->run->opt->iters);
+}
+
+static void note_surroundings(struct notes *to, const struct gpu *gpu) {
+    if (gpu->explain_why[0]) note(to, "--explain could not measure everything: %s", gpu->explain_why);
+    if (gpu->far_cpus)
+        note(to,
+             "%d of the CPUs that the caller chose are not near the GPU: choose those of its NUMA node, see "
+             "nvidia-smi topo -m",
+             gpu->far_cpus);
+    if (gpu->busy_percent >= 10 || gpu->busy_processes)
+        note(to,
+             "the GPU was in use before the run (utilisation %u %%, %u other process%s): "
+             "repeat when it is idle",
+             gpu->busy_percent, gpu->busy_processes, gpu->busy_processes == 1 ? "" : "es");
+}
+
+static void (*const note_rules[])(struct notes *, const struct gpu *) = {
+    note_failures, note_interruption, note_settings, note_slow_link, note_odd_rates, note_surroundings,
+};
+
+/* Writes the notes of a GPU; totals have none. */
+static void put_notes(const struct gpu *gpu, struct notes to) {
+    for (size_t i = 0; gpu->index >= 0 && i < COUNT(note_rules); i++) note_rules[i](&to, gpu);
+}
+
+/* Writes what --explain found, a line per sentence, under a title. */
+static void put_explanation(FILE *out, const struct gpu *gpu, const char *title, const char *lead) {
     struct figure figures[FIGURES];
-    escape_fn *escape = *lead == '-' ? escape_markdown : escape_text;
-    for (int i = 0; i < gpu->nnotes; i++) {
-        fprintf(out, "%s%s", i == 0 && out == stdout ? "\n" : "", lead);
-        put(out, gpu->notes[i], escape);
-        fputc('\n', out);
-    }
     if (!gpu->run->opt->explain || gpu->index < 0) return;
     fputs(title, out);
     explain_figures(gpu, figures);
     for (int i = 0; i < FIGURES; i++)
-        if (figures[i].text[0]) fprintf(out, "%s%s\n", *lead == '-' ? "- " : "", figures[i].text);
+        if (figures[i].text[0]) fprintf(out, "%s%s\n", lead, figures[i].text);
 }
 
 static void text_begin(const struct run *run, const struct gpu *gpu) {
@@ -1373,7 +1376,8 @@ static void text_end(const struct run *run, const struct gpu *gpu) {
             putchar('\n');
         }
     }
-    put_prose(stdout, gpu, "note: ", "\n--- Why ---\n");
+    put_notes(gpu, (struct notes){stdout, "\nnote: ", "note: ", "\n", escape_text, 0});
+    put_explanation(stdout, gpu, "\n--- Why ---\n", "");
 }
 
 static void markdown_begin(const struct run *run, const struct gpu *gpu) {
@@ -1418,7 +1422,8 @@ static void markdown_end(const struct run *run, const struct gpu *gpu) {
         }
     }
     putchar('\n');
-    put_prose(stdout, gpu, "- ", "\n#### Why\n\n");
+    put_notes(gpu, (struct notes){stdout, "\n- ", "- ", "\n", escape_markdown, 0});
+    put_explanation(stdout, gpu, "\n#### Why\n\n", "- ");
 }
 
 static void csv_begin(const struct run *run, const struct gpu *gpu) {
@@ -1445,7 +1450,9 @@ static void csv_row(const struct gpu *gpu, const struct row *row) {
 /* CSV has no place for prose: it goes to stderr. */
 static void csv_end(const struct run *run, const struct gpu *gpu) {
     (void)run;
-    if (gpu) put_prose(stderr, gpu, PROGRAM ": note: ", "");
+    if (!gpu) return;
+    put_notes(gpu, (struct notes){stderr, PROGRAM ": note: ", PROGRAM ": note: ", "\n", escape_text, 0});
+    put_explanation(stderr, gpu, "", PROGRAM ": ");
 }
 
 /* Writes `,"key":` (no comma after an opening brace) and a string, or null for "". */
@@ -1502,7 +1509,7 @@ static void json_results(const struct gpu *gpu) {
         putchar('}');
     }
     fputs("},\"notes\":[", stdout);
-    for (int i = 0; i < gpu->nnotes; i++) json_string(i ? "," : "", gpu->notes[i]);
+    put_notes(gpu, (struct notes){stdout, "\"", ",\"", "\"", escape_json, 0});
     putchar(']');
 }
 
@@ -2014,7 +2021,6 @@ static void report_gpu(struct run *run, struct gpu *gpu) {
     }
     await(run, gpu);
     if (gpu->explain_why[0]) complain("GPU %d, --explain: %s", gpu->index, gpu->explain_why);
-    for (size_t i = 0; i < COUNT(note_rules); i++) note_rules[i](gpu);
     run->opt->format->end(run, gpu);
     if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
     run->tables++;
@@ -2204,8 +2210,6 @@ static void free_run(struct run *run, int ngpus) {
         struct gpu *gpu = &run->gpus[g];
         for (int r = 0; gpu->rows && r < run->nrows; r++)
             for (int k = 0; k < KINDS; k++) free(gpu->rows[r].cell[k].samples);
-        for (int i = 0; i < gpu->nnotes; i++) free(gpu->notes[i]);
-        free(gpu->notes);
         free(gpu->rows);
         sem_destroy(&gpu->posted);
     }
