@@ -686,8 +686,8 @@ static void get_buffer(struct gpu *gpu, enum kind kind, size_t limit, struct roo
     }
 }
 
-/* Gets all buffers of a GPU and writes every page of the host's. Doing the two at once gained nothing:
- * page faults and cudaMallocHost wait for each other. */
+/* Gets all buffers of a GPU and writes every page of the host's. Writing one while CUDA pins the other
+ * was tried on an H200 and saved nothing. */
 static void get_buffers(struct gpu *gpu) {
     struct room room = host_room();
     get_buffer(gpu, DEVICE, next_smaller(gpu->run->opt, SIZE_MAX), &room);
