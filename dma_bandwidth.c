@@ -601,17 +601,23 @@ struct memory {
     void (*release)(void *at);
 };
 
+/* Memory of the GPU. */
 static cudaError_t get_device(void **at, size_t bytes) { return cudaMalloc(at, bytes); }
+/* Gives it back. */
 static void free_device(void *at) { cudaFree(at); }
 
+/* Pageable memory; given back by free(). */
 static cudaError_t get_malloc(void **at, size_t bytes) {
     *at = malloc(bytes);
     return *at ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
+/* Page-locked memory. */
 static cudaError_t get_pinned(void **at, size_t bytes) { return cudaMallocHost(at, bytes); }
+/* Gives page-locked memory back. */
 static void free_pinned(void *at) { cudaFreeHost(at); }
 
+/* Page-locked memory that the CPU writes fast and reads slowly. */
 static cudaError_t get_write_combined(void **at, size_t bytes) {
     return cudaHostAlloc(at, bytes, cudaHostAllocWriteCombined);
 }
@@ -626,6 +632,7 @@ static cudaError_t get_registered(void **at, size_t bytes) {
     return error;
 }
 
+/* Gives registered memory back. */
 static void free_registered(void *at) {
     cudaHostUnregister(at);
     free(at);
@@ -1165,27 +1172,32 @@ static void get_value(const struct column *c, const struct gpu *gpu, const struc
 /* What a format writes instead of a character; NULL: the character itself. */
 typedef const char *escape_fn(unsigned char c, char buffer[8]);
 
+/* RFC 8259: quotes, backslashes and control characters. */
 static const char *escape_json(unsigned char c, char buffer[8]) {
     if (c >= ' ' && c != '"' && c != '\\') return NULL;
     snprintf(buffer, 8, c < ' ' ? "\\u%04x" : "\\%c", c);
     return buffer;
 }
 
+/* RFC 4180: quotes are doubled; the field is quoted by csv_row(). */
 static const char *escape_csv(unsigned char c, char buffer[8]) {
     (void)buffer;
     return c == '"' ? "\"\"" : NULL;
 }
 
+/* XML 1.0 has no control characters at all. */
 static const char *escape_xml(unsigned char c, char buffer[8]) {
     snprintf(buffer, 8, "&#%d;", c);
     return c < ' ' ? " " : strchr("<>&\"", c) ? buffer : NULL;
 }
 
+/* What GitHub would take for markup. */
 static const char *escape_markdown(unsigned char c, char buffer[8]) {
     snprintf(buffer, 8, strchr("<&", c) ? "&#%d;" : "\\%c", c);
     return c < ' ' ? " " : strchr("<&\\|*_`[]#~", c) ? buffer : NULL;
 }
 
+/* A name must not move the cursor. */
 static const char *escape_text(unsigned char c, char buffer[8]) {
     (void)buffer;
     return c < ' ' || c == 127 ? "?" : NULL;
@@ -1235,7 +1247,9 @@ __attribute__((format(printf, 2, 3))) static void note(struct notes *to, const c
     fputs(to->tail, to->out);
 }
 
-/* What a reader must know to read the figures; each of these rules looks for one such thing. */
+/* The rules: each looks for one thing that a reader must know to read the figures. */
+
+/* Each reason once. */
 static void note_failures(struct notes *to, const struct gpu *gpu) {
     char size[32];
     for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
@@ -1245,6 +1259,7 @@ static void note_failures(struct notes *to, const struct gpu *gpu) {
                      row->cell[k].why);
 }
 
+/* How much is there after Ctrl-C. */
 static void note_interruption(struct notes *to, const struct gpu *gpu) {
     int begun = 0;
     for (int r = 0; r < gpu->run->nrows; r++) begun += row_begun(&gpu->rows[r]);
@@ -1252,6 +1267,7 @@ static void note_interruption(struct notes *to, const struct gpu *gpu) {
         note(to, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun, gpu->run->nrows);
 }
 
+/* Options that change what a column means. */
 static void note_settings(struct notes *to, const struct gpu *gpu) {
     const struct options *opt = gpu->run->opt;
     if (opt->untouched) note(to, UNTOUCHED " (--untouched)");
@@ -1259,6 +1275,7 @@ static void note_settings(struct notes *to, const struct gpu *gpu) {
         note(to, "pinned memory from %s (--pin %s)", opt->pin->choice.help, opt->pin->choice.name);
 }
 
+/* A link below its maximum under load. */
 static void note_slow_link(struct notes *to, const struct gpu *gpu) {
     bool virtual = strcmp(host_kind(), "virtual machine") == 0;
     if (link_below_max(&gpu->link))
@@ -1268,6 +1285,7 @@ static void note_slow_link(struct notes *to, const struct gpu *gpu) {
                      : "reseat the card, check its slot, riser and the BIOS settings");
 }
 
+/* Rates above the limit, and cells that spread. */
 static void note_odd_rates(struct notes *to, const struct gpu *gpu) {
     char size[32];
     int wide = 0;
@@ -1298,6 +1316,7 @@ static void note_odd_rates(struct notes *to, const struct gpu *gpu) {
              kind_names[worst_kind], worst, gpu->run->opt->iters);
 }
 
+/* What else stood between the program and its figures. */
 static void note_surroundings(struct notes *to, const struct gpu *gpu) {
     if (gpu->explain_why[0]) note(to, "--explain could not measure everything: %s", gpu->explain_why);
     if (gpu->far_cpus)
@@ -1331,6 +1350,7 @@ static void put_explanation(FILE *out, const struct gpu *gpu, const char *title,
         if (figures[i].text[0]) fprintf(out, "%s%s\n", lead, figures[i].text);
 }
 
+/* Writes title, GPU, link and the head of the table. */
 static void text_begin(const struct run *run, const struct gpu *gpu) {
     static const char line[] = "==============================================================\n";
     char link[64];
@@ -1345,6 +1365,7 @@ static void text_begin(const struct run *run, const struct gpu *gpu) {
     puts("\n------------------------------------------------------------------");
 }
 
+/* Writes a line of the table. */
 static void text_row(const struct gpu *gpu, const struct row *row) {
     struct value v;
     char shown[64];
@@ -1357,6 +1378,7 @@ static void text_row(const struct gpu *gpu, const struct row *row) {
     putchar('\n');
 }
 
+/* Writes the summaries, in the course's layout, and the prose. */
 static void text_end(const struct run *run, const struct gpu *gpu) {
     char link[64];
     if (!gpu) return;
@@ -1380,6 +1402,7 @@ static void text_end(const struct run *run, const struct gpu *gpu) {
     put_explanation(stdout, gpu, "\n--- Why ---\n", "");
 }
 
+/* Writes the heading and the head of the table. */
 static void markdown_begin(const struct run *run, const struct gpu *gpu) {
     char link[64];
     if (!gpu) return;
@@ -1396,6 +1419,7 @@ static void markdown_begin(const struct run *run, const struct gpu *gpu) {
     puts("|");
 }
 
+/* Writes a line of the table. */
 static void markdown_row(const struct gpu *gpu, const struct row *row) {
     struct value v;
     char shown[64];
@@ -1407,6 +1431,7 @@ static void markdown_row(const struct gpu *gpu, const struct row *row) {
     puts("|");
 }
 
+/* Writes the summaries as a second table, and the prose. */
 static void markdown_end(const struct run *run, const struct gpu *gpu) {
     if (!gpu) return;
     printf("\n| Summary |");
@@ -1426,6 +1451,7 @@ static void markdown_end(const struct run *run, const struct gpu *gpu) {
     put_explanation(stdout, gpu, "\n#### Why\n\n", "- ");
 }
 
+/* Writes the one header line of the document. */
 static void csv_begin(const struct run *run, const struct gpu *gpu) {
     (void)run;
     for (const struct column *c = columns; !gpu && c < columns + COUNT(columns); c++)
@@ -1433,6 +1459,7 @@ static void csv_begin(const struct run *run, const struct gpu *gpu) {
     if (!gpu) putchar('\n');
 }
 
+/* Writes a record; a field is quoted where it has to be. */
 static void csv_row(const struct gpu *gpu, const struct row *row) {
     struct value v;
     for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
@@ -1463,6 +1490,7 @@ static void json_string(const char *key, const char *text) {
     if (*text) putchar('"');
 }
 
+/* Writes `key` and a number with six digits, null for NAN. */
 static void json_number(const char *key, double number) { put_number(key, "%.6g", number, "null"); }
 
 /* Writes a cell: its statistics and all samples, or null if it has none. */
@@ -1513,6 +1541,7 @@ static void json_results(const struct gpu *gpu) {
     putchar(']');
 }
 
+/* Opens the object: program, host, versions, settings. */
 static void json_begin(const struct run *run, const struct gpu *gpu) {
     const struct options *opt = run->opt;
     if (gpu) return;
@@ -1567,6 +1596,7 @@ static void json_end(const struct run *run, const struct gpu *gpu) {
     putchar('}');
 }
 
+/* JSON has its rows in its end. */
 static void no_row(const struct gpu *gpu, const struct row *row) { (void)gpu, (void)row; }
 
 static const struct writer {
@@ -1782,11 +1812,13 @@ static bool set_sizes(struct options *opt, const char *value, char why[WHY]) {
     return add_sizes(opt, value, why);
 }
 
+/* --iters: timed copies. */
 static bool set_iters(struct options *opt, const char *value, char why[WHY]) {
     opt->iters = read_count(value, 1, MAX_COPIES, why);
     return opt->iters >= 0;
 }
 
+/* --warmup: untimed copies. */
 static bool set_warmup(struct options *opt, const char *value, char why[WHY]) {
     opt->warmup = read_count(value, 0, MAX_COPIES, why);
     return opt->warmup >= 0;
@@ -1819,6 +1851,7 @@ static bool set_minimum(struct options *opt, const char *value, char why[WHY]) {
     return !*end && opt->min_efficiency > 0 && opt->min_efficiency <= 100;
 }
 
+/* --chart: a path; whether it can be written is seen later. */
 static bool set_chart(struct options *opt, const char *value, char why[WHY]) {
     snprintf(why, WHY, "names no file");
     opt->chart = value;
@@ -2250,6 +2283,7 @@ static void print_version(void) {
     else puts("CUDA driver  none");
 }
 
+/* Reads the options, does what they ask for, and returns the exit status. */
 int main(int argc, char **argv) {
     struct options opt = {.iters = DEFAULT_ITERS,
                           .warmup = DEFAULT_WARMUP,
