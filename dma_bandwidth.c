@@ -451,6 +451,16 @@ static void link_observe(struct gpu *gpu) {
     }
 }
 
+/* Replaces bytes that are not UTF-8 by '?', so that JSON and SVG stay well-formed. */
+static void clean_utf8(char *text) {
+    for (unsigned char *c = (unsigned char *)text; *c; c++) {
+        int more = *c < 0x80 ? 0 : *c < 0xC2 ? -1 : *c < 0xE0 ? 1 : *c < 0xF0 ? 2 : *c < 0xF5 ? 3 : -1, n = 0;
+        while (n < more && (c[n + 1] & 0xC0) == 0x80) n++;
+        if (n < more || more < 0) *c = '?';
+        else c += more;
+    }
+}
+
 /* Fills in name, uuid, bus id and kind of link; on failure gpu->lost says why. Makes no context.
  * Bus id and uuid are written as nvidia-smi writes them. */
 static void gpu_identify(struct gpu *gpu) {
@@ -459,6 +469,7 @@ static void gpu_identify(struct gpu *gpu) {
     snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->index);
     if (cuda_failed(cudaGetDeviceProperties(&p, gpu->index), "cudaGetDeviceProperties", gpu->lost)) return;
     snprintf(gpu->name, sizeof gpu->name, "%.255s", p.name);
+    clean_utf8(gpu->name);
     gpu->memory = p.totalGlobalMem;
     snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", (unsigned)p.pciDomainID, (unsigned)p.pciBusID & 0xff,
              (unsigned)p.pciDeviceID & 0xff);

@@ -30,6 +30,13 @@ for format in text markdown csv json; do
   golden "parallel.$format"
 done
 
+SIM_NAME=$(printf 'bad \377 cut \303( long \360\237') run -s 64K -i 1 -f json -c "$tmp/chart.svg"
+out 'what is not UTF-8 is replaced' '"name":"bad \? cut \?\( long \?\? \(simulated\)"'
+if command -v xmllint >/dev/null; then
+  xmllint --noout "$tmp/chart.svg" 2>"$tmp/err"
+  ok 'so that the chart is well-formed'
+fi
+
 if command -v jq >/dev/null; then
   SIM_NAME="$odd$tab" run -s 64K -i 1 -f json
   is 'json: the name comes back as it was' "$(jq -r '.gpus[0].name' "$tmp/out")" "$odd$tab (simulated)"
