@@ -718,10 +718,11 @@ static void *get_pageable(void *argument) {
     return NULL;
 }
 
-/* Returns the size of a host buffer, or of the GPU's if that is smaller. */
-static size_t usable_bytes(const struct gpu *gpu, enum kind kind) {
+/* Returns how much of a host buffer the GPU has room for too, `most` at the most. */
+static size_t usable_bytes(const struct gpu *gpu, enum kind kind, size_t most) {
     size_t host = gpu->buffers[kind].bytes, device = gpu->buffers[DEVICE].bytes;
-    return host < device ? host : device;
+    size_t both = host < device ? host : device;
+    return both < most ? both : most;
 }
 
 /* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. */
@@ -888,7 +889,7 @@ static void set_up(struct gpu *gpu) {
     get_buffer(gpu, DEVICE, next_smaller(gpu->run->opt, SIZE_MAX));
     get_buffer(gpu, PINNED, gpu->buffers[DEVICE].bytes);
     enum kind kind = gpu->buffers[PINNED].bytes ? PINNED : PAGEABLE;
-    size_t bytes = usable_bytes(gpu, kind) < wake_bytes ? usable_bytes(gpu, kind) : wake_bytes;
+    size_t bytes = usable_bytes(gpu, kind, wake_bytes);
     for (int i = 0; i < LINK_TRIES && (i == 0 || link_below_max(&gpu->link)); i++) {
         if (bytes && !seed_device(gpu, kind, bytes, why)) note_if_lost(gpu, why);
         link_observe(gpu);
@@ -912,7 +913,7 @@ static double rate_since(double start, size_t bytes) { return (double)bytes / (n
  * gpu->explained; what fails stays NAN. Its one buffer is explain_bytes or the largest size. */
 static void measure_explanation(struct gpu *gpu) {
     struct explain *e = &gpu->explained;
-    size_t n = usable_bytes(gpu, PAGEABLE) < explain_bytes ? usable_bytes(gpu, PAGEABLE) : explain_bytes;
+    size_t n = usable_bytes(gpu, PAGEABLE, explain_bytes);
     struct row row = {.bytes = n, .direction = &directions[1]};
     char *why = gpu->explain_why;
     void *fresh = NULL, *pinned;
@@ -1070,19 +1071,20 @@ struct figure {
 };
 enum { FIGURES = 8 };
 
-/* Writes what pinning costs and when it has paid for itself; returns the number of copies. */
+/* Writes what pinning costs and, where copies were measured to set against it, when it has paid for
+ * itself. `saved` is seconds per GB that a pinned copy saves. Returns the number of copies or NAN. */
 static double explain_pinning(struct figure *figure, const char *what, double saved, const char *size) {
     double copies = saved > 0 ? ceil(figure->value / saved) : NAN;
-    int n = snprintf(figure->text, WHY, "%.2f s per GB for %s: ", figure->value, what);
-    if (isnan(copies)) strcat(figure->text, "not paid for by copies, pinned H2D was not faster");
-    else
-        snprintf(figure->text + n, WHY - (size_t)n, "paid for after %.0f H2D cop%s of %s", copies,
+    int n = snprintf(figure->text, WHY, "%.2f s per GB for %s", figure->value, what);
+    if (copies > 0)
+        snprintf(figure->text + n, WHY - (size_t)n, ": paid for after %.0f H2D cop%s of %s", copies,
                  copies == 1 ? "y" : "ies", size);
+    else if (saved <= 0) strcat(figure->text, ": not paid for by copies, pinned H2D was not faster");
     return copies;
 }
 
 /* Turns what was measured into figures and sentences. A sentence says what its figures show, also
- * where that is not the usual story. */
+ * where that is not the usual story, and no more where a figure is missing. */
 static void explain_figures(const struct gpu *gpu, struct figure f[FIGURES]) {
     const struct explain *e = &gpu->explained;
     double rate[KINDS] = {NAN, NAN};
@@ -1097,11 +1099,12 @@ static void explain_figures(const struct gpu *gpu, struct figure f[FIGURES]) {
     size_label(largest, size);
     memset(f, 0, FIGURES * sizeof *f);
     f[0] = (struct figure){.key = "memcpy_gbps", .value = e->memcpy_gbps};
-    snprintf(f[0].text, WHY, "%.1f GB/s for memcpy by one core: pageable H2D of %s ran at %.0f %% of it, %s",
-             e->memcpy_gbps, size, share * 100,
-             gpu->run->opt->untouched ? "reading a source that was never written"
-             : share < 1.3            ? "as a CPU copying into a pinned staging buffer would"
-                                      : "more than one core's plain copy gives");
+    int n = snprintf(f[0].text, WHY, "%.1f GB/s for memcpy by one core", e->memcpy_gbps);
+    if (!isnan(share))
+        snprintf(f[0].text + n, WHY - (size_t)n, ": pageable H2D of %s ran at %.0f %% of it, %s", size, share * 100,
+                 gpu->run->opt->untouched ? "reading a source that was never written"
+                 : share < 1.3            ? "as a CPU copying into a pinned staging buffer would"
+                                          : "more than one core's plain copy gives");
     f[1] = (struct figure){.key = "d2h_cold_gbps", .value = e->cold_gbps};
     snprintf(f[1].text, WHY, "%.1f GB/s for D2H into a fresh malloc buffer, %.1f GB/s into it again: first touch %s",
              e->cold_gbps, e->warm_gbps,

@@ -13,11 +13,17 @@ start() {
   done
 }
 
+# stop SIGNAL: sends it to the run and waits for its end.
+stop() {
+  armed $pid
+  kill "-$1" $pid
+  wait $pid
+  status=$?
+}
+
 first=D2H
 start -s 64K 128K 256K
-kill -INT $pid
-wait $pid
-status=$?
+stop INT
 exits 'Ctrl-C' 130
 out 'what is measured is reported' '^ 64KB   D2H     14\.60 GB/s  46\.75 GB/s'
 out 'with its summary' '^Pinned:    54\.7 GB/s'
@@ -25,29 +31,21 @@ out 'and a note' '^note: interrupted: [0-9] of 6 rows were begun'
 lacks 'rows that were not begun are not there' '256KB  D2H'
 
 start -s 64K 128K 256K
-kill -TERM $pid
-wait $pid
-status=$?
+stop TERM
 exits 'SIGTERM' 130
 out 'it is reported too' '^note: interrupted'
 
-first=size_bytes
 for format in json csv markdown; do
   first=.
-  [ $format = json ] && first=
+  [ $format = json ] && first= # it prints nothing before its end
   start -s 64K 128K 256K -f $format
-  armed $pid
-  kill -INT $pid
-  wait $pid
-  status=$?
+  stop INT
   exits "Ctrl-C, $format" 130
 done
 if command -v jq >/dev/null; then
   start -s 64K 128K 256K -f json
-  armed $pid
   sleep 0.5
-  kill -INT $pid
-  wait $pid
+  stop INT
   jq -e '.status == "interrupted" and (.gpus[0].notes[0] | startswith("interrupted: ")) and
     (.gpus[0].results | length) < 6' "$tmp/out" >/dev/null
   ok 'json is closed'

@@ -19,6 +19,12 @@ SIM_RATES='pageable.h2d=0.01' run -s 1M -x
 out 'the staging copy, where the figure supports it' 'as a CPU copying into a pinned staging buffer would$'
 SIM_RATES='pageable.h2d=1000' run -s 1M -x
 out 'and not where it does not' "more than one core's plain copy gives\$"
+SIM_FAIL=cudaMemcpy:2:cudaErrorMemoryAllocation run -s 1M -i 1 -w 0 -x
+out 'without a pageable rate, memcpy stands alone' '^[0-9.]+ GB/s for memcpy by one core$'
+out 'and nothing is said of paying' '^[0-9.]+ s per GB for cudaMallocHost$'
+lacks 'no odd number' 'nan|inf'
+SIM_FAIL=cudaMemcpy:3:cudaErrorMemoryAllocation run -s 1M -i 1 -w 0 -x
+out 'without a pinned rate neither' '^[0-9.]+ s per GB for cudaHostRegister of written memory$'
 run -s 1M -x -f markdown
 out 'markdown' '^#### Why$'
 run -s 1M -x -f csv
