@@ -10,7 +10,7 @@ count=0
 asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
 export asan
 unset SIM_FAIL SIM_RATES SIM_LINK SIM_NAME SIM_GPUS SIM_MEM SIM_JITTER SIM_PIN_LIMIT SIM_CALLS SIM_CORRUPT SIM_STALL \
-  SIM_DRIVER SIM_INTEGRATED SIM_C2C SIM_NVML_FAIL SIM_CPUS SIM_BUSY
+  SIM_DELAY SIM_DRIVER SIM_INTEGRATED SIM_C2C SIM_NVML_FAIL SIM_CPUS SIM_BUSY
 
 # run ARG...: runs the simulated program; leaves $tmp/out, $tmp/err and $status.
 run() {

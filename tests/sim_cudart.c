@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 enum { MAX_DEVICES = 16, MAX_BLOCKS = 4096, MAX_STREAMS = 64 };
@@ -406,12 +407,18 @@ static cudaError_t copy(void *to, const void *from, size_t bytes, enum cudaMemcp
     return cudaSuccess;
 }
 
+/* SIM_DELAY=ms: each copy takes so long in real time too, for tests that must act while one runs. */
+static cudaError_t linger(cudaError_t error) {
+    usleep((useconds_t)setting("SIM_DELAY", 0) * 1000);
+    return error;
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
     cudaError_t error = enter("cudaMemcpy");
-    return leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, NULL));
+    return linger(leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, NULL)));
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t stream) {
     cudaError_t error = enter("cudaMemcpyAsync");
-    return leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, stream));
+    return linger(leave(error != cudaSuccess ? error : copy(to, from, bytes, kind, stream)));
 }
