@@ -1,100 +1,83 @@
-# dma_bandwidth: build, test, install. "make help" lists the targets.
+# dma_bandwidth: build, test, install. "make help" lists the targets and these settings:
+#
+#   CC= CFLAGS= CPPFLAGS= LDFLAGS=  as everywhere; a change builds again
+#   CUDA_HOME=DIR        the CUDA toolkit to use; without it, CUDA_PATH, .cuda/, nvcc and the usual folders
+#   CUDART=shared        link the shared CUDA runtime, not the static one
+#   RPATH=DIR            where that is looked for at run time (default: its folder now; empty: no RUNPATH)
+#   CUDA=12              the series that "make toolkit" fetches (default: what the driver can run)
+#   ARGS='-x -d all'     options for "make run"
+#   JOBS=N               tests at a time (default: the CPUs, 4 at most)
+#   PREFIX=DIR DESTDIR=DIR bindir=DIR mandir=DIR  for install and uninstall
+#   BUILD=DIR PROGRAM=FILE  where to build; no blanks in these two
+#
+# What is set with := is taken from the command line, never from the environment.
 
-CC      ?= cc
 CFLAGS  ?= -O2 -g -Wall -Wextra
 PREFIX  ?= /usr/local
-CUDART  ?= static
-CUDA    ?= 13
 PYTHON  ?= python3
-BUILD   ?= build
-PROGRAM ?= dma_bandwidth
+bindir  := $(PREFIX)/bin
+mandir  := $(PREFIX)/share/man
+CUDART  := static
+RPATH   := toolkit
+CUDA    :=
+BUILD   := build
+PROGRAM := dma_bandwidth
+JOBS     = $(shell n=$$(nproc 2>/dev/null || echo 2); [ $$n -lt 4 ] && echo $$n || echo 4)
 
-# Where a CUDA toolkit may be, in this order. CUDA_FOLDERS can be overridden.
-CUDA_FOLDERS ?= /usr/local/cuda /opt/cuda /usr/lib/cuda $(sort $(wildcard /usr/local/cuda-*))
-NVCC_FOLDER  := $(patsubst %/bin/nvcc,%,$(realpath $(shell command -v nvcc 2>/dev/null)))
-FOLDERS      := $(or $(CUDA_HOME),$(CUDA_PATH) $(CURDIR)/.cuda $(NVCC_FOLDER) $(CUDA_FOLDERS))
+# Folders that may hold a toolkit, and files that only a machine with an NVIDIA device has.
+CUDA_FOLDERS ?= /usr/local/cuda /opt/cuda /usr/lib/cuda /usr/local/cuda-*
+DEVICES      := /dev/nvidiactl /dev/dxg /dev/nvhost-ctrl
 
-# A toolkit, and inside it the layouts of NVIDIA's installer and of PyPI's packages for 13 and 12.
-HEADER   := $(firstword $(foreach f,$(FOLDERS),$(foreach l,include targets/$(shell uname -m)-linux/include \
-              nvidia/cu13/include nvidia/cuda_runtime/include,$(wildcard $(f)/$(l)/cuda_runtime_api.h))))
-INCLUDE  := $(patsubst %/,%,$(dir $(HEADER)))
-LIBS     := $(if $(INCLUDE),$(wildcard $(patsubst %/include,%,$(INCLUDE))/lib64 $(patsubst %/include,%,$(INCLUDE))/lib))
-CRT      := $(wildcard $(patsubst %/cuda_runtime/include,%,$(INCLUDE))/cuda_nvcc/include)
+# Recipes and scripts take these from the environment, where blanks and quotes in them do no harm.
+export CC CFLAGS CPPFLAGS LDFLAGS CUDA_HOME CUDA_PATH CUDA_FOLDERS CUDART RPATH CUDA FETCH PYTHON
+export DESTDIR bindir mandir
 
-# The compiler's own paths (Debian's nvidia-cuda-toolkit) need no folder.
-OWN := $(if $(INCLUDE)$(CUDA_HOME),,$(shell $(CC) -E -include cuda_runtime_api.h -x c /dev/null >/dev/null 2>&1 && echo yes))
+.PHONY: all sim run check check-gpu bench mutants toolkit install uninstall clean help print-include always
 
-# Static unless asked otherwise, or unless the toolkit (PyPI's for CUDA 11) has no static library.
-STATIC   := $(firstword $(foreach l,$(LIBS),$(wildcard $(l)/libcudart_static.a)))
-SHARED   := $(firstword $(foreach l,$(LIBS),$(wildcard $(l)/libcudart.so $(l)/libcudart.so.*)))
-ifeq ($(OWN),yes)
-RUNTIME  := $(if $(filter shared,$(CUDART)),-lcudart,-lcudart_static)
-else ifneq ($(and $(STATIC),$(filter-out shared,$(CUDART))),)
-RUNTIME  := $(STATIC)
-else
-RUNTIME  := $(SHARED) -Wl,-rpath,$(patsubst %/,%,$(dir $(SHARED)))
-endif
+all: $(PROGRAM) ## build ./dma_bandwidth (the default); never downloads
 
-HEADERS  := $(addprefix -isystem ,$(INCLUDE) $(CRT))
-SYSTEM   := -pthread -ldl -lrt -lm
-FOUND    := $(or $(INCLUDE),$(OWN))
+# run and check fetch a toolkit where there is none. What run prints begins with what the program says.
+FETCH :=
+QUIET :=
+run check: FETCH := yes
+run: QUIET := @
 
-define NO_CUDA
-no CUDA runtime found$(if $(CUDA_HOME), in CUDA_HOME=$(CUDA_HOME)). Ways to get one:
-  make toolkit                       fetches the runtime alone from PyPI into .cuda/ (a few MB)
-  apt-get install nvidia-cuda-toolkit    on Debian and Ubuntu
-  make CUDA_HOME=/path/to/cuda       if there is one that was not found
-endef
+# The compiler and its flags, the toolkit's place and checksums. The script writes this file only when something in
+# it changed, and with it two files of options for the compiler: headers and runtime.
+$(BUILD)/flags: always
+	@sh tests/find-cuda.sh $(BUILD)
 
-.PHONY: all run run-found check check-found print-include check-gpu sim bench toolkit install uninstall clean help need-cuda
+COMPILE = $(QUIET)$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) @$(BUILD)/headers -o $@
+SYSTEM  = -pthread -ldl -lrt -lm
 
-all: $(PROGRAM) ## build ./dma_bandwidth (the default)
-
-need-cuda:
-	@$(if $(FOUND),:,$(error $(NO_CUDA)))
-
-$(PROGRAM): dma_bandwidth.c Makefile | need-cuda
+$(PROGRAM): dma_bandwidth.c $(BUILD)/flags Makefile
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c $(LDFLAGS) $(RUNTIME) $(SYSTEM)
+	$(COMPILE) dma_bandwidth.c $(LDFLAGS) @$(BUILD)/runtime $(SYSTEM)
 
-sim: $(BUILD)/dma_bandwidth_sim $(BUILD)/sim/libnvidia-ml.so.1 $(BUILD)/sim/fail_libc.so ## build build/dma_bandwidth_sim, on a simulated GPU
+SIMULATED = $(BUILD)/dma_bandwidth_sim
+LIBRARIES = $(BUILD)/sim/libnvidia-ml.so.1 $(BUILD)/sim/fail_libc.so
 
-$(BUILD)/dma_bandwidth_sim: dma_bandwidth.c tests/sim_cudart.c Makefile | need-cuda
+sim: $(SIMULATED) $(LIBRARIES) ## build build/dma_bandwidth_sim, on a simulated GPU
+
+$(SIMULATED): dma_bandwidth.c tests/sim_cudart.c $(BUILD)/flags Makefile
+	$(COMPILE) dma_bandwidth.c tests/sim_cudart.c $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/sim' $(SYSTEM)
+
+$(BUILD)/sim/libnvidia-ml.so.1: tests/sim_nvml.c
+$(BUILD)/sim/fail_libc.so: tests/fail_libc.c
+$(LIBRARIES): $(BUILD)/flags Makefile
 	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) $(HEADERS) -o $@ dma_bandwidth.c tests/sim_cudart.c \
-	  $(LDFLAGS) -Wl,--disable-new-dtags,-rpath,'$$ORIGIN/sim' $(SYSTEM)
+	$(COMPILE) -shared -fPIC $(filter %.c,$^) $(LDFLAGS) -ldl
 
-$(BUILD)/sim/libnvidia-ml.so.1: tests/sim_nvml.c Makefile
-$(BUILD)/sim/fail_libc.so: tests/fail_libc.c Makefile
-$(BUILD)/sim/%:
-	@mkdir -p $(@D)
-	$(CC) -std=gnu11 $(CFLAGS) $(CPPFLAGS) -shared -fPIC -o $@ $< $(LDFLAGS) -ldl
+# A path with a slash in it, so that the shell does not look on PATH.
+BUILT   = $(dir $(PROGRAM))$(notdir $(PROGRAM))
+DEVICE := $(wildcard $(DEVICES))
 
-# What run and check need where no toolkit is found: fetch one, and start again with it.
-WITH_CUDA = $(if $(FOUND),,$(MAKE) --no-print-directory toolkit CUDA=$(CUDA) >&2 &&) $(MAKE) --no-print-directory
+run: all $(if $(DEVICE),,sim) ## build and measure; with no NVIDIA device at all, show a simulated table
+	@sh tests/run.sh $(BUILT) '$(if $(DEVICE),,$(SIMULATED))' $(ARGS)
 
-NO_GPU = No usable NVIDIA GPU or driver here: what follows is simulated, not measured.
-
-run: ## build and measure; without a GPU, show the simulated table
-	@ls /dev/nvidiactl >/dev/null 2>&1 || ls /dev/dxg >/dev/null 2>&1 || ls /dev/nvhost-ctrl >/dev/null 2>&1 || \
-	  { echo '$(NO_GPU)'; said=yes; }; \
-	$(WITH_CUDA) --silent run-found SAID=$$said
-
-run-found: all
-	@./dma_bandwidth --list >/dev/null 2>&1; status=$$?; \
-	if [ $$status != 3 ]; then exec ./dma_bandwidth $(ARGS); fi; \
-	[ -n "$(SAID)" ] || echo '$(NO_GPU)'; \
-	$(MAKE) --no-print-directory --silent sim && echo && exec $(BUILD)/dma_bandwidth_sim $(ARGS)
-
-check: ## run the tests (they need no GPU)
-	@$(WITH_CUDA) check-found
-
-check-found: all sim
-	SIM=$(CURDIR)/$(BUILD)/dma_bandwidth_sim prove --exec sh tests
-
-# For .ci/run: where the headers were found.
-print-include:
-	@echo $(or $(INCLUDE),/usr/include)
+check: all sim ## run the tests (they need no GPU)
+	@command -v prove >/dev/null || { echo 'check: the tests need prove: apt-get install perl' >&2; exit 1; }
+	SIM="$$(readlink -f $(SIMULATED))" prove -j$(JOBS) --exec sh tests
 
 check-gpu: all ## run the checks that need a GPU
 	prove --verbose --exec sh tests/gpu.sh
@@ -102,18 +85,33 @@ check-gpu: all ## run the checks that need a GPU
 bench: all ## measure the program itself on a GPU machine
 	sh tests/bench.sh
 
-toolkit: ## fetch CUDA's runtime and headers from PyPI into .cuda/ (CUDA=12: the 12 series)
-	@PYTHON=$(PYTHON) sh tests/toolkit.sh $(CUDA)
+mutants: all sim ## see which tests notice a fault put into the source
+	sh tests/mutate.sh
 
-install: all ## install under PREFIX (default /usr/local), honouring DESTDIR
-	install -d $(DESTDIR)$(PREFIX)/bin
-	install -m 755 dma_bandwidth $(DESTDIR)$(PREFIX)/bin/dma_bandwidth
+toolkit: ## fetch CUDA's runtime and headers from PyPI into .cuda/ (a few MB)
+	@sh tests/toolkit.sh $(CUDA)
+
+# What is built is installed as it is, without a toolkit, unless the source is newer or this command line says how
+# to build.
+ASKED      := $(strip $(foreach v,CC CFLAGS CPPFLAGS LDFLAGS CUDA_HOME CUDART RPATH,$(filter command,$(origin $v))))
+UP_TO_DATE := $(if $(ASKED),,$(shell find $(PROGRAM) -newer dma_bandwidth.c 2>/dev/null))
+
+install: $(if $(UP_TO_DATE),,all) ## install program and man page under PREFIX (default /usr/local)
+	install -d "$$DESTDIR$$bindir"
+	install -m 755 $(PROGRAM) "$$DESTDIR$$bindir/dma_bandwidth"
+	@sh tests/man.sh $(BUILT) "$$DESTDIR$$mandir/man1"
 
 uninstall: ## remove what install put there
-	rm -f $(DESTDIR)$(PREFIX)/bin/dma_bandwidth
+	rm -f "$$DESTDIR$$bindir/dma_bandwidth" "$$DESTDIR$$mandir/man1/dma_bandwidth.1"
 
 clean: ## remove what was built (not .cuda/)
-	rm -rf build dma_bandwidth
+	rm -rf build
+	rm -f $(PROGRAM)
 
-help: ## list the targets
+# For .ci/run: where the headers are.
+print-include:
+	@sh tests/find-cuda.sh
+
+help: ## list targets and settings
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^#   /  /p' Makefile

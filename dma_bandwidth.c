@@ -1,20 +1,24 @@
 /*
  * dma_bandwidth - how fast a host and an NVIDIA GPU copy memory through cudaMemcpy
  *
- * For each buffer size it times copies host to device (H2D) and device to host (D2H), from and to
- * pageable (malloc) and pinned (cudaMallocHost) host memory, and prints both rates, their ratio
- * and the share of the link's limit.
+ * For each buffer size it times copies from host to device (H2D) and from device to host (D2H),
+ * with pageable (malloc) and with pinned (cudaMallocHost) host memory. It prints both rates, their
+ * ratio, and their share of what the link can carry.
  *
- * What a number is: the median over --iters copies of bytes / seconds / 1e9 (GB/s), each copy
- * between its own pair of CUDA events. Sizes are powers of 1024 and labelled GB, MB, KB. Every
- * page of every host buffer is written first: a malloc'd page that nobody wrote is the kernel's
- * shared zero page, which sits in the CPU's cache and makes pageable H2D look 2.5 times as fast.
+ * A rate is the median over --iters copies of bytes / seconds / 1e9 (GB/s), each copy timed between
+ * its own pair of CUDA events. Sizes are powers of 1024 and are labelled GB, MB and KB all the same,
+ * as in the AI infrastructure course whose scripts this program grew out of. Every page of every host
+ * buffer is written first: a page that malloc gave and nobody wrote is the kernel's shared zero page.
+ * That page sits in the CPU's cache and makes pageable H2D look more than twice as fast as it is.
  *
- * The file reads from top to bottom, each part using only what stands above it:
- *   units and errors - the host - GPUs and NVML - buffers - timing - statistics - reports -
- *   chart - command line - run and main
- * To add an option, a pin method, a direction or an output format, add a row to options_table,
- * pin_methods, directions or writers.
+ * The file reads from top to bottom, and each part uses only what stands above it:
+ *   what there is (options, run, GPU, row, cell) - units and errors - the host - GPUs and NVML -
+ *   memory - staged copies - measuring - statistics - explaining - reports - chart -
+ *   command line - run and main
+ *
+ * To add an option, a way to pin, a direction, a column, a note or an output format, add a row to
+ * options_table, pin_methods, directions, columns, note_rules or writers. What the row means stands
+ * above each table.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_setaffinity and the CPU_*_S macros */
@@ -28,7 +32,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
-#include <semaphore.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -39,171 +42,205 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cuda_runtime_api.h>
 
+#ifdef __FAST_MATH__
+#error "NAN marks what was not measured: build without -ffast-math and -Ofast"
+#endif
+
 #define PROGRAM        "dma_bandwidth"
-#define VERSION        "1.0.0"
+#define VERSION        "1.1.0"
 #define DEFAULT_SIZES  "0.5 1 2"
 #define DEFAULT_ITERS  10
 #define DEFAULT_WARMUP 3
+#define MOST_THREADS   12 /* staged copies by default: more gained nothing on an H200 host with 16 cores */
 #define GIB            ((size_t)1 << 30)
 #define MIB            ((size_t)1 << 20)
-#define UNTOUCHED      "pageable source never written: reads the kernel's zero page"
 #define COUNT(array)   (sizeof(array) / sizeof((array)[0]))
 
 enum {
     MAX_COPIES = 100000,
     MAX_SIZES = 1000,
     MAX_GPUS = 128,
+    MAX_OUTPUTS = 16,
+    MAX_THREADS = 256,
+    MAX_HELPS = 24,        /* rows of "What helps" */
     PAGE = 4096,           /* bytes; the smallest page of the CPUs that CUDA runs on */
     MAX_FILL_THREADS = 16, /* first touch of 2 GiB: 1.1 s by one thread, 0.1 s by 16 */
     LINK_TRIES = 10,       /* copies made to wake an idle link */
-    SPREAD_LIMIT = 10,     /* per cent of the mean: above it a cell gets a note */
+    SPREAD_LIMIT = 10,     /* per cent of the mean: a cell above it gets a note */
+    BUSY_LIMIT = 10,       /* per cent of utilisation: a GPU from there on gets a note */
     WHY = 512,             /* bytes of a message */
     STATUS_SIZE = 2 * WHY + 16,
 };
-static const size_t summary_from = 16 * MIB;   /* below, the cost of a call rules the rate */
-static const size_t host_reserve = 64 * MIB;   /* host memory left to everything else */
-static const size_t wake_bytes = 256 * MIB;    /* copied to wake the link: 5 ms at Gen5 x16 */
-static const size_t explain_bytes = 256 * MIB; /* the one small buffer of --explain */
+static const size_t huge_page = 2 * MIB;
+static const size_t summary_from = 16 * MIB; /* below, the cost of a call rules the rate */
+static const size_t host_reserve = 64 * MIB; /* host memory left to everything else */
+static const size_t wake_bytes = 256 * MIB;  /* copied to wake the link: 5 ms at Gen5 x16 */
+static const size_t explain_bytes = GIB;     /* --explain copies no more than this */
+
+/* ---- What there is ---------------------------------------------------------------------------
+ * The program's data, in the order in which it comes to be: options, the GPUs of a run, and the
+ * rows and cells that measuring fills in. Nothing here points back up.
+ */
 
 enum exit_code {
     DONE = 0,
-    CELL_FAILED = 1,
+    FAILED = 1,
     USAGE = 2,
     NO_GPU = 3,
     BELOW_MINIMUM = 4,
     INTERRUPTED = 130, /* 128 + SIGINT, as shells count */
 };
 
-/* Returns the word for an exit status in JSON. */
-static const char *status_name(enum exit_code code) {
-    return code == DONE            ? "ok"
-           : code == INTERRUPTED   ? "interrupted"
-           : code == BELOW_MINIMUM ? "below minimum"
-                                   : "failed";
-}
-
-enum kind { PAGEABLE, PINNED, KINDS, DEVICE = KINDS };
-static const char *const kind_names[KINDS] = {"pageable", "pinned"};
-
-/* Set by the signal handler; the only mutable global. */
-static volatile sig_atomic_t interrupted;
-
-/* Returns the double at an offset in a struct, for tables that name members by offsetof. */
-static double member(const void *base, size_t offset) {
-    double value;
-    memcpy(&value, (const char *)base + offset, sizeof value);
-    return value;
-}
-
-struct stats {
-    double median, mean, min, max, stddev; /* GB/s; NAN where there is no sample */
+/* A named row of a table that users choose from; every such row begins with it. */
+struct choice {
+    const char *name, *help;
 };
 
-/* One kind of memory in one row. A cell that failed has no samples and says why. */
-struct cell {
-    double *samples; /* GB/s, in the order of the copies, with as much room again for sorting; owned */
-    int count;
-    struct stats gbps;
-    char why[WHY];
-    bool again; /* the reason stands in an earlier cell already */
-};
-
-struct direction {
-    const char *name;
-    bool in, out;       /* does it write to the device, to the host; both: half the buffer each */
-    bool limit_in_text; /* the course's layout shows the limit under H2D only */
-};
-
-struct row {
-    size_t bytes;
-    const struct direction *direction;
-    struct cell cell[KINDS];
-};
-
-/* The link between CPU and GPU as NVML tells it; generations and widths are 0 where unknown. Atomic:
- * reports read it while copies go on. */
-enum link_kind { LINK_UNKNOWN, LINK_PCIE, LINK_C2C, LINK_INTEGRATED };
-struct link {
-    _Atomic enum link_kind kind;
-    atomic_uint gen, width;         /* the fastest seen */
-    atomic_uint max_gen, max_width; /* what GPU and slot can do together */
-};
-
-/* What --explain measured; NAN where it could not. */
-struct explain {
-    double memcpy_gbps, cold_gbps, warm_gbps;       /* GB/s */
-    double malloc_host_s_per_gb, register_s_per_gb; /* seconds per 1e9 bytes */
+struct output {
+    const char *path;
+    const struct writer *writer;
+    char target[PATH_MAX]; /* `path` without symbolic links */
 };
 
 struct options {
     size_t *sizes; /* bytes, in the order asked for; owned */
     int nsizes;
     int iters, warmup;
-    int devices[MAX_GPUS], ndevices; /* 0: all; -1: none named, which means the first */
-    bool parallel, bidir, untouched, explain, no_affinity, no_verify, quiet, list, help, version;
+    int threads; /* of staged copies; 0: as many as there are CPUs, MOST_THREADS at most */
+    int devices[MAX_GPUS], ndevices;
+    bool all_devices, parallel, bidir, untouched, explain, no_affinity, no_verify, quiet, list, help, version;
     const struct memory *pin;
     const struct writer *format;
-    const char *chart;
-    double min_efficiency; /* per cent of the link's limit; NAN: none asked for */
+    struct output outputs[MAX_OUTPUTS];
+    int noutputs;
+    double min_efficiency; /* per cent; NAN: none asked for */
+    unsigned given;        /* bit i: row i of options_table was on the command line */
 };
 
-/* Host memory that can still be had. */
-struct room {
+enum kind { PAGEABLE, PINNED, KINDS, DEVICE = KINDS, BUFFERS };
+static const char *const kind_names[KINDS] = {"pageable", "pinned"};
+
+/* GB/s; NAN where there is no sample, or too few. */
+struct stats {
+    double median, mean, min, max, stddev;
+};
+
+/* One kind of memory in one row. A cell that failed has no figures and says why. */
+struct cell {
+    double *samples; /* GB/s, in the order of the copies, then as much room again for sorting; owned */
+    int count;
+    struct stats gbps;
+    char why[WHY];
+};
+
+/* A row of this table is a direction that copies can have. The first two are always measured. */
+static const struct direction {
+    const char *name;
+    bool in, out;       /* does it write to the device, to the host; both: half the buffer each */
+    bool limit_in_text; /* the course's layout shows the limit under H2D only */
+    bool judged;        /* by --min-efficiency */
+} directions[] = {
+    {.name = "H2D", .in = true, .limit_in_text = true, .judged = true},
+    {.name = "D2H", .out = true, .judged = true},
+    {.name = "BiD", .in = true, .out = true, .limit_in_text = true}, /* with --bidir */
+};
+
+struct row {
     size_t bytes;
-    const char *source; /* what limits it, for messages */
+    const struct direction *direction;
+    struct cell cell[KINDS];
+    double ratio, delta; /* of the medians: pinned / pageable, pinned - pageable in GB/s */
 };
 
+/* The link between CPU and GPU as NVML tells it; generations and widths are 0 where unknown. */
+enum link_kind { LINK_UNKNOWN, LINK_PCIE, LINK_C2C, LINK_INTEGRATED };
+struct link {
+    enum link_kind kind;
+    unsigned gen, width;         /* the fastest seen */
+    unsigned max_gen, max_width; /* what GPU and slot can do together */
+    char why[WHY];               /* why it is unknown */
+};
+
+/* A row of "What helps": a way to copy malloc'd data, or memory that is pinned from the start. */
+enum use { USE_H2D, USE_D2H, USE_FRESH, USES }; /* the last: D2H into memory that nobody touched yet */
+struct help {
+    char method[64];
+    int threads;       /* that copy */
+    double gbps[USES]; /* NAN where it could not be measured */
+    size_t pinned;     /* bytes that stay pinned */
+    double cost_s;     /* once, before the first copy; seconds */
+};
+
+/* What --explain measured; NAN where it could not. */
+struct explanation {
+    size_t bytes; /* of the copies in `helps` */
+    double memcpy_gbps, malloc_host_s_per_gb, register_s_per_gb;
+    struct help helps[MAX_HELPS];
+    int nhelps;
+    char why[WHY]; /* why a part of it is missing */
+};
+
+/* A GPU: what it is and what came out. The totals of all GPUs take the same form. */
 struct gpu {
-    struct run *run;
-    int index; /* as CUDA counts; -1: the totals of all */
+    bool total;
+    int index;     /* as CUDA counts */
+    char label[8]; /* the index in words, or "total" */
     char name[256], uuid[48], bus_id[20];
-    void *nvml; /* NVML's handle; NULL where it has none */
+    size_t memory; /* bytes */
+    void *nvml;    /* NVML's handle; NULL where it has none */
     struct link link;
-    int far_cpus;                          /* CPUs of the caller's own binding that are not the GPU's */
     unsigned busy_percent, busy_processes; /* before the run */
-    struct row *rows;                      /* run->nrows of them */
-    struct room room;
-    struct buffer {
-        void *at;
-        size_t bytes; /* 0: could not be had */
-        const struct memory *memory;
-    } buffers[KINDS + 1];
-    size_t memory; /* bytes, of the GPU */
-    size_t seeded; /* leading bytes of the device buffer that hold the pattern */
-    cudaStream_t streams[2];
-    cudaEvent_t start, stop;
-    char lost[WHY]; /* why nothing more can be measured on this GPU */
-    bool lost_told; /* a cell has it already */
-    struct explain explained;
-    char explain_why[WHY]; /* why a part of that is missing */
-    pthread_t thread;
-    bool driven;  /* the thread was started */
-    sem_t posted; /* by the thread: set up, one per row, finished */
-    atomic_int at_row, at_kind, at_copy;
+    int far_cpus;                          /* CPUs of the caller's own choice that are not near the GPU */
+    size_t huge_missing;                   /* bytes of --pin huge that the kernel put into small pages */
+    bool ready;                            /* it was set up */
+    char why[WHY];                         /* why nothing more can be measured on it */
+    struct row *rows;                      /* run->nrows of them; owned */
+    bool explained;
+    struct explanation explanation;
+};
+
+/* A set of CPUs in the layout that sched_getaffinity and NVML share. */
+struct cpus {
+    cpu_set_t set[4];
+};
+
+struct progress {
+    bool wanted, shown;
+    double next; /* second of now() before which nothing new is shown */
 };
 
 struct run {
     const struct options *opt;
     struct gpu *gpus, totals;
-    int ngpus, visible, nrows, ndirections, tables;
+    int ngpus, visible, nrows, ndirections;
+    int threads; /* of staged copies */
     enum exit_code status;
-    bool progress;
-    void *nvml_lib;
-    int runtime, driver; /* versions, 1000 * major + 10 * minor */
-    char host[256], time[32];
-    FILE *chart;
-    pthread_mutex_t setup;   /* one GPU at a time allocates, so that free memory is not sold twice */
-    pthread_barrier_t start; /* of a timed loop on all GPUs that are driven together */
-    atomic_bool stop;        /* the report can't be written any more */
+    char error[WHY];     /* why there was nothing to measure */
+    bool broken;         /* standard output can't be written any more */
+    struct cpus cpus;    /* the caller's */
+    int runtime, driver; /* versions, 1000 * major + 10 * minor; driver 0: there is none */
+    bool confidential;   /* confidential computing is on */
+    char release[80];    /* of the driver; "" if unknown */
+    char host[256], cpu[128], time[32];
+    double begun;   /* second of now() */
+    void *nvml_lib; /* NULL: not to be had, and nvml_why says why */
+    char nvml_why[128];
+    struct progress progress;
 };
 
-/* ---- Units and errors ----------------------------------------------------------------------
+/* Set by the signal handler; the only mutable global. Copying threads read it too. */
+static volatile atomic_bool interrupted;
+
+/* ---- Units and errors ------------------------------------------------------------------------
  * One table reads and prints sizes. A function that can fail writes a sentence into a `why` of
  * WHY bytes and leaves it to its caller to print it or to keep it in a cell.
  */
@@ -212,10 +249,10 @@ static const struct unit {
     char letter;
     size_t bytes;
 } units[] = {
-    {'B', 1}, {'K', 1 << 10}, {'M', 1 << 20}, {'G', 1 << 30}, {'T', (size_t)1 << 40},
+    {'B', 1}, {'K', 1 << 10}, {'M', MIB}, {'G', GIB}, {'T', (size_t)1 << 40},
 };
 
-/* Prints one line to stderr, led by the program's name. */
+/* Prints one line to stderr, led by the program's name. stderr is line buffered: it is one write. */
 __attribute__((format(printf, 1, 2))) static void complain(const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -225,19 +262,33 @@ __attribute__((format(printf, 1, 2))) static void complain(const char *format, .
     va_end(args);
 }
 
-/* Writes a size as the course does (0.5GB, 16MB, 64KB) into `out` and returns it. */
+/* Writes a size in one unit with so many decimals into `out`. Returns whether it reads back as the
+ * same size, so that two sizes never share a label. */
+static bool size_in_unit(size_t bytes, const struct unit *unit, int decimals, char out[32]) {
+    double power = pow(10, decimals), number = nearbyint((double)bytes / (double)unit->bytes * power) / power;
+    bool round = decimals == 1 && number >= 100 && number == nearbyint(number); /* 128GB, but 1.0GB */
+    snprintf(out, 32, "%.*f%c%s", round ? 0 : decimals, number, unit->letter, unit->bytes > 1 ? "B" : "");
+    return number >= (decimals ? 0.1 : 1) && nearbyint(number * (double)unit->bytes) == (double)bytes;
+}
+
+/* Writes a size as the course does (0.5GB), or else as the shortest of 16MB, 64KB, 0.15GB, 1.5MB
+ * and 1000003B that is exact, into `out` and returns it. */
 static const char *size_label(size_t bytes, char out[32]) {
-    double tenths = (double)bytes / (0.1 * (double)GIB);
-    if (tenths > 0.99 && fabs(tenths - nearbyint(tenths)) < 1e-6) {
-        snprintf(out, 32, tenths < 1000 ? "%.1fGB" : "%.4gGB", tenths / 10);
-        return out;
-    }
-    for (size_t i = 3; i-- > 1;)
-        if (bytes % units[i].bytes == 0) {
-            snprintf(out, 32, "%zu%cB", bytes / units[i].bytes, units[i].letter);
-            return out;
-        }
-    snprintf(out, 32, bytes < MIB ? "%.0fB" : "%.1fMB", (double)bytes / (bytes < MIB ? 1 : (double)MIB));
+    static const struct {
+        int unit, decimals;
+    } forms[] = {{3, 1}, {2, 0}, {1, 0}, {3, 2}, {3, 3}, {2, 1}, {2, 2}, {0, 0}};
+    for (size_t i = 0; i < COUNT(forms); i++)
+        if (size_in_unit(bytes, &units[forms[i].unit], forms[i].decimals, out)) break;
+    return out;
+}
+
+/* Writes a rate in GB/s with as many decimals as mean something in 6 or 7 characters, and a sign in
+ * front if `format` is "+", into `out` and returns it; "-" for NAN. */
+static const char *rate_label(double gbps, const char *sign, char out[32]) {
+    double size = fabs(gbps);
+    int decimals = size < 0.1 && size > 0 ? 4 : size < 999.995 ? 2 : size < 9999.95 ? 1 : 0;
+    if (!isfinite(gbps)) snprintf(out, 32, "-");
+    else snprintf(out, 32, *sign ? "%+.*f GB/s" : "%.*f GB/s", decimals, gbps);
     return out;
 }
 
@@ -265,7 +316,13 @@ static bool cuda_failed(cudaError_t error, const char *doing, char why[WHY]) {
     return true;
 }
 
-/* ---- The host ------------------------------------------------------------------------------
+/* Writes NAN into every double of a struct that holds nothing else. */
+static void set_unknown(void *doubles, size_t bytes) {
+    static const double unknown = NAN;
+    for (size_t i = 0; i < bytes; i += sizeof unknown) memcpy((char *)doubles + i, &unknown, sizeof unknown);
+}
+
+/* ---- The host --------------------------------------------------------------------------------
  * Linux's own files tell how much memory can be had and what kind of machine this is. Any of
  * them may be missing; then nothing is known and nothing is refused.
  */
@@ -290,19 +347,44 @@ static unsigned long long read_number(const char *path, const char *key, unsigne
     return strtoull(at + strlen(key) + strspn(at + strlen(key), " :"), NULL, 10);
 }
 
-/* Lowers `room` to what one control group's limit leaves; its page cache counts as free. */
+/* Host memory that can still be had. */
+struct room {
+    size_t bytes;
+    const char *source; /* what limits it, for messages */
+};
+
+/* Lowers `room` to what one control group's limits leave; its page cache counts as free. */
 static void cgroup_room(struct room *room, const char *folder, bool v2) {
+    static const char *const files[2][3] = {{"memory.limit_in_bytes", "memory.soft", "memory.usage_in_bytes"},
+                                            {"memory.max", "memory.high", "memory.current"}};
     char path[4400];
-    snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.max" : "memory.limit_in_bytes");
-    unsigned long long limit = read_number(path, "", ULLONG_MAX);
-    snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.current" : "memory.usage_in_bytes");
-    unsigned long long used = read_number(path, "", 0);
+    unsigned long long limit = ULLONG_MAX, used, cache;
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, files[v2][i]);
+        unsigned long long this = read_number(path, "", ULLONG_MAX);
+        if (this < limit) limit = this;
+    }
+    snprintf(path, sizeof path, "%s/%s", folder, files[v2][2]);
+    used = read_number(path, "", 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    unsigned long long cache = read_number(path, v2 ? "\ninactive_file" : "total_inactive_file", 0);
+    cache = read_number(path, v2 ? "\ninactive_file" : "total_inactive_file", 0);
     cache += read_number(path, v2 ? "\nactive_file" : "total_active_file", 0);
     used = used > cache ? used - cache : 0;
     unsigned long long left = limit > used ? limit - used : 0;
     if (limit != ULLONG_MAX && left < room->bytes) *room = (struct room){left, "memory limit of its control group"};
+}
+
+/* Returns whether a line "id:controllers:path" of /proc/self/cgroup is about memory. Cuts it behind the
+ * controllers and leaves the path, which may hold colons too, in `*path`. */
+static bool is_memory_group(char *line, char **path, bool *v2) {
+    char *controllers = strchr(line, ':');
+    *path = controllers ? strchr(controllers + 1, ':') : NULL;
+    if (!*path) return false;
+    *(*path)++ = 0;
+    *v2 = strcmp(line, "0:") == 0;
+    for (char *name = strtok(controllers + 1, ","); name; name = strtok(NULL, ","))
+        if (strcmp(name, "memory") == 0) return true;
+    return *v2;
 }
 
 /* Returns how many bytes of host memory can be touched without the OOM killer: MemAvailable, or
@@ -311,15 +393,14 @@ static struct room host_room(void) {
     struct room room = {SIZE_MAX, "available memory"};
     unsigned long long kib = read_number("/proc/meminfo", "MemAvailable", ULLONG_MAX);
     if (kib != ULLONG_MAX) room.bytes = kib * 1024;
-    char text[4096], folder[4200];
+    char text[4096], folder[4200], *path;
+    bool v2;
     if (!read_text("/proc/self/cgroup", text, sizeof text)) return room;
     for (char *line = text, *next; line && *line; line = next) {
         next = strchr(line, '\n');
         if (next) *next++ = 0;
-        bool v2 = strncmp(line, "0::", 3) == 0;
-        char *path = strrchr(line, ':');
-        if (!path || (!v2 && !strstr(line, ":memory:"))) continue;
-        snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path + 1);
+        if (!is_memory_group(line, &path, &v2)) continue;
+        snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path);
         size_t root = strlen("/sys/fs/cgroup") + (v2 ? 0 : strlen("/memory"));
         for (char *slash; strlen(folder) >= root; *slash = 0) {
             cgroup_room(&room, folder, v2);
@@ -337,12 +418,35 @@ static const char *host_kind(void) {
     return "";
 }
 
+/* Writes the CPU's name into `out`; "" if unknown. */
+static void cpu_name(char out[128]) {
+    char text[8192];
+    out[0] = 0;
+    const char *at = read_text("/proc/cpuinfo", text, sizeof text) ? strstr(text, "model name") : NULL;
+    if (at) sscanf(at, "model name%*[ \t:]%127[^\n]", out);
+}
+
 /* Writes the policy for transparent huge pages in force ("madvise") into `out`; "" if unknown. */
 static void page_policy(char out[32]) {
     char text[256];
     out[0] = 0;
     if (read_text("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text) && strchr(text, '['))
         sscanf(strchr(text, '['), "[%31[a-z]", out);
+}
+
+/* Returns how many bytes of [at, at + bytes) lie in 2 MB pages (AnonHugePages in smaps). */
+static size_t huge_bytes(const void *at, size_t bytes) {
+    FILE *file = fopen("/proc/self/smaps", "re");
+    char line[512];
+    unsigned long from, to, kib;
+    size_t found = 0;
+    bool ours = false;
+    while (file && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%lx-%lx ", &from, &to) == 2) ours = from < (uintptr_t)at + bytes && to > (uintptr_t)at;
+        else if (ours && sscanf(line, "AnonHugePages: %lu kB", &kib) == 1) found += kib * 1024;
+    }
+    if (file) fclose(file);
+    return found;
 }
 
 /* Returns seconds of a clock that only goes forward. */
@@ -352,17 +456,88 @@ static double now(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- GPUs and NVML -------------------------------------------------------------------------
+/* Stores the CPUs that this thread may use; none if that can't be told. Returns how many. */
+static int own_cpus(struct cpus *cpus) {
+    memset(cpus, 0, sizeof *cpus);
+    return sched_getaffinity(0, sizeof *cpus, cpus->set) == 0 ? CPU_COUNT_S(sizeof *cpus, cpus->set) : 0;
+}
+
+/* Takes the CPUs away that are not on the memory node where this thread runs now. */
+static void keep_node(struct cpus *cpus) {
+    char path[64], text[4096];
+    unsigned cpu, node, first, last;
+    struct cpus near;
+    memset(&near, 0, sizeof near);
+    if (syscall(SYS_getcpu, &cpu, &node, NULL) != 0) return;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%u/cpulist", node);
+    if (!read_text(path, text, sizeof text)) return;
+    for (char *item = strtok(text, ",\n"); item; item = strtok(NULL, ",\n")) { /* "0-7,16-23" */
+        int n = sscanf(item, "%u-%u", &first, &last);
+        for (cpu = first; n > 0 && cpu <= (n == 2 ? last : first); cpu++) CPU_SET_S(cpu, sizeof near, near.set);
+    }
+    CPU_AND_S(sizeof near, near.set, near.set, cpus->set);
+    if (CPU_COUNT_S(sizeof near, near.set) > 0) *cpus = near;
+}
+
+struct work {
+    void *(*body)(void *item);
+    void (*without_thread)(void *item, int error);
+};
+
+/* Runs body(item) for each of `n` items of `size` bytes at the same time: the first on this thread, the
+ * others each on one of their own. An item for which no thread can be started goes to
+ * without_thread(item, error number). Returns when all have ended. */
+static void at_once(void *items, size_t n, size_t size, const struct work *work) {
+    pthread_t threads[MAX_GPUS > MAX_THREADS ? MAX_GPUS : MAX_THREADS];
+    bool started[COUNT(threads)];
+    for (size_t i = 1; i < n; i++) {
+        int error = pthread_create(&threads[i], NULL, work->body, (char *)items + i * size);
+        started[i] = error == 0;
+        if (error) work->without_thread((char *)items + i * size, error);
+    }
+    work->body(items);
+    for (size_t i = 1; i < n; i++)
+        if (started[i]) pthread_join(threads[i], NULL);
+}
+
+/* Shows one status line on stderr, ten times a second at the most: only on a terminal, while this
+ * process is in its foreground, and no wider than it is. */
+__attribute__((format(printf, 2, 3))) static void show_progress(struct progress *progress, const char *format, ...) {
+    char text[160];
+    struct winsize window = {.ws_col = 0};
+    va_list args;
+    if (!progress->wanted || now() < progress->next || tcgetpgrp(2) != getpgrp()) return;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    int width = ioctl(2, TIOCGWINSZ, &window) == 0 && window.ws_col > 0 ? window.ws_col - 1 : 79;
+    fprintf(stderr, "\r\033[K%.*s", width, text);
+    fflush(stderr);
+    progress->shown = true;
+    progress->next = now() + 0.1;
+}
+
+/* Takes the status line away, before anything else is printed. */
+static void hide_progress(struct progress *progress) {
+    if (progress->shown) fputs("\r\033[K", stderr);
+    fflush(stderr);
+    progress->shown = false;
+}
+
+/* ---- GPUs and NVML ---------------------------------------------------------------------------
  * NVML comes with the driver and is loaded by hand, so that the program starts without it. Each
  * of its functions is looked up when it is needed; one that is missing, fails or answers nonsense
  * means "unknown". GPUs are matched by PCI bus id: the two libraries count them differently.
  */
 
+typedef const char *nvml_text_fn(int error);
+typedef int nvml_release_fn(char *, unsigned size);
+typedef int nvml_state_fn(unsigned[3]); /* nvmlConfComputeSystemState_t: environment, feature, tools */
 typedef int nvml_handle_fn(const char *, void **);
 typedef int nvml_uint_fn(void *, unsigned *);
 typedef int nvml_cpus_fn(void *, unsigned, unsigned long *);
 typedef int nvml_processes_fn(void *, unsigned *, void *);
-typedef int nvml_utilization_fn(void *, unsigned[2]); /* nvmlUtilization_t: gpu, memory */
+typedef int nvml_utilization_fn(void *, unsigned[2]); /* nvmlUtilization_t: GPU, memory; per cent */
 
 /* Stores the address of a function of NVML through `function`; false if there is none. */
 static bool nvml_find(const struct run *run, const char *name, void *function) {
@@ -371,33 +546,64 @@ static bool nvml_find(const struct run *run, const char *name, void *function) {
     return address != NULL;
 }
 
-/* Loads NVML; without it run->nvml_lib stays NULL. It is never unloaded: the process ends. */
+/* Returns whether NVML answered an error, -1 standing for a missing function; then `why` says so. */
+static bool nvml_failed(const struct run *run, int error, const char *name, char *why) {
+    nvml_text_fn *text;
+    if (error == 0) return false;
+    if (error < 0) snprintf(why, 128, "NVML has no %s", name);
+    else
+        snprintf(why, 128, "%s answers %d (%s)", name, error,
+                 nvml_find(run, "nvmlErrorString", &text) ? text(error) : "?");
+    return true;
+}
+
+/* Loads NVML and asks what it knows of the system. It is never unloaded: the process ends. */
 static void nvml_open(struct run *run) {
     int (*init)(void);
+    nvml_release_fn *release;
+    nvml_state_fn *state;
+    unsigned values[3] = {0, 0, 0};
     run->nvml_lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!nvml_find(run, "nvmlInit_v2", &init) || init() != 0) run->nvml_lib = NULL;
+    if (!run->nvml_lib) snprintf(run->nvml_why, sizeof run->nvml_why, "libnvidia-ml.so.1 (NVML) can't be loaded");
+    else if (nvml_failed(run, nvml_find(run, "nvmlInit_v2", &init) ? init() : -1, "nvmlInit_v2", run->nvml_why))
+        run->nvml_lib = NULL;
+    if (nvml_find(run, "nvmlSystemGetDriverVersion", &release) && release(run->release, sizeof run->release) != 0)
+        run->release[0] = 0;
+    run->confidential = nvml_find(run, "nvmlSystemGetConfComputeState", &state) && state(values) == 0 && values[1] != 0;
 }
 
-/* Returns what one of NVML's "unsigned of a device" functions answers, 0 where it does not. */
-static unsigned nvml_uint(const struct gpu *gpu, const char *name) {
+/* Stores what one of NVML's "unsigned of a device" functions answers, 0 where it does not; then the
+ * link gets the reason. */
+static unsigned nvml_uint(const struct run *run, struct gpu *gpu, const char *name) {
     nvml_uint_fn *function;
     unsigned value = 0;
-    if (!gpu->nvml || !nvml_find(gpu->run, name, &function) || function(gpu->nvml, &value) != 0) return 0;
-    return value;
+    if (!gpu->nvml) return 0;
+    int error = nvml_find(run, name, &function) ? function(gpu->nvml, &value) : -1;
+    return nvml_failed(run, error, name, gpu->link.why) ? 0 : value;
 }
 
-/* A set of CPUs in the layout that sched_getaffinity and NVML share. */
-struct cpus {
-    cpu_set_t set[4];
-};
-
 /* Stores the CPUs near the GPU; false if NVML can't tell. */
-static bool nvml_cpus(const struct gpu *gpu, struct cpus *cpus) {
+static bool near_cpus(const struct run *run, const struct gpu *gpu, struct cpus *cpus) {
     nvml_cpus_fn *function;
     memset(cpus, 0, sizeof *cpus);
-    return gpu->nvml && nvml_find(gpu->run, "nvmlDeviceGetCpuAffinity", &function) &&
+    return gpu->nvml && nvml_find(run, "nvmlDeviceGetCpuAffinity", &function) &&
            function(gpu->nvml, sizeof *cpus / sizeof(unsigned long), (unsigned long *)cpus) == 0 &&
            CPU_COUNT_S(sizeof *cpus, cpus->set) > 0;
+}
+
+/* Stores the CPUs that work on a GPU is to use: those near it, unless the caller of the program already
+ * chose CPUs; these are kept, and gpu->far_cpus counts the ones that are not the GPU's. */
+static void choose_cpus(const struct run *run, struct gpu *gpu, struct cpus *cpus) {
+    struct cpus near, both;
+    *cpus = run->cpus;
+    if (run->opt->no_affinity || !near_cpus(run, gpu, &near)) return;
+    int chosen = CPU_COUNT_S(sizeof *cpus, cpus->set);
+    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) {
+        *cpus = near;
+        return;
+    }
+    CPU_AND_S(sizeof both, both.set, near.set, cpus->set);
+    gpu->far_cpus = chosen - CPU_COUNT_S(sizeof both, both.set);
 }
 
 /* Returns GB/s per direction of a PCIe link, 0 where it is unknown. Gigatransfers double with each
@@ -405,11 +611,6 @@ static bool nvml_cpus(const struct gpu *gpu, struct cpus *cpus) {
 static double pcie_limit(unsigned gen, unsigned width) {
     if (gen < 1 || gen > 6 || width < 1 || width > 32) return 0;
     return ldexp(0.25, (int)gen - 1) * width;
-}
-
-/* Returns the limit of a link per direction in GB/s, NAN where there is none to speak of. */
-static double link_limit(const struct link *link) {
-    return link->kind == LINK_PCIE ? pcie_limit(link->gen, link->width) : NAN;
 }
 
 /* Writes the link's name as the Link line shows it into `out` and returns it. */
@@ -426,50 +627,40 @@ static bool link_at_max(const struct link *link) {
     return link->kind == LINK_PCIE && most > 0 && pcie_limit(link->gen, link->width) >= most;
 }
 
-/* Returns whether the link runs slower than GPU and slot allow. */
+/* Returns whether the link is known to run slower than GPU and slot allow. */
 static bool link_below_max(const struct link *link) {
     return link->kind == LINK_PCIE && link->max_gen && !link_at_max(link);
 }
 
 /* Reads the link and keeps the fastest state seen: an idle GPU drops to Gen1, so this is called
  * right after copies. */
-static void link_observe(struct gpu *gpu) {
+static void link_observe(const struct run *run, struct gpu *gpu) {
     struct link *link = &gpu->link;
     if (link->kind == LINK_C2C || link->kind == LINK_INTEGRATED || link_at_max(link)) return;
-    unsigned gen = nvml_uint(gpu, "nvmlDeviceGetCurrPcieLinkGeneration");
-    unsigned width = nvml_uint(gpu, "nvmlDeviceGetCurrPcieLinkWidth");
+    unsigned gen = nvml_uint(run, gpu, "nvmlDeviceGetMaxPcieLinkGeneration");
+    unsigned width = nvml_uint(run, gpu, "nvmlDeviceGetMaxPcieLinkWidth");
+    if (pcie_limit(gen, width) > 0) {
+        link->max_gen = gen;
+        link->max_width = width;
+    }
+    gen = nvml_uint(run, gpu, "nvmlDeviceGetCurrPcieLinkGeneration");
+    width = nvml_uint(run, gpu, "nvmlDeviceGetCurrPcieLinkWidth");
     if (pcie_limit(gen, width) > pcie_limit(link->gen, link->width)) {
         link->kind = LINK_PCIE;
         link->gen = gen;
         link->width = width;
     }
-    gen = nvml_uint(gpu, "nvmlDeviceGetMaxPcieLinkGeneration");
-    width = nvml_uint(gpu, "nvmlDeviceGetMaxPcieLinkWidth");
-    if (pcie_limit(gen, width) > 0) {
-        link->max_gen = gen;
-        link->max_width = width;
-    }
 }
 
-/* Replaces bytes that are not UTF-8 by '?', so that JSON and SVG stay well-formed. */
-static void clean_utf8(char *text) {
-    for (unsigned char *c = (unsigned char *)text; *c; c++) {
-        int more = *c < 0x80 ? 0 : *c < 0xC2 ? -1 : *c < 0xE0 ? 1 : *c < 0xF0 ? 2 : *c < 0xF5 ? 3 : -1, n = 0;
-        while (n < more && (c[n + 1] & 0xC0) == 0x80) n++;
-        if (n < more || more < 0) *c = '?';
-        else c += more;
-    }
-}
-
-/* Fills in name, uuid, bus id and kind of link; on failure gpu->lost says why. Makes no context.
+/* Fills in name, uuid, bus id and kind of link; on failure gpu->why says why. Makes no context.
  * Bus id and uuid are written as nvidia-smi writes them. */
-static void gpu_identify(struct gpu *gpu) {
+static void gpu_identify(const struct run *run, struct gpu *gpu) {
     struct cudaDeviceProp p;
     int integrated = 0, host_tables = 0;
+    snprintf(gpu->label, sizeof gpu->label, "%d", gpu->index);
     snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->index);
-    if (cuda_failed(cudaGetDeviceProperties(&p, gpu->index), "cudaGetDeviceProperties", gpu->lost)) return;
+    if (cuda_failed(cudaGetDeviceProperties(&p, gpu->index), "cudaGetDeviceProperties", gpu->why)) return;
     snprintf(gpu->name, sizeof gpu->name, "%.255s", p.name);
-    clean_utf8(gpu->name);
     gpu->memory = p.totalGlobalMem;
     snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", (unsigned)p.pciDomainID, (unsigned)p.pciBusID & 0xff,
              (unsigned)p.pciDeviceID & 0xff);
@@ -481,45 +672,31 @@ static void gpu_identify(struct gpu *gpu) {
     cudaDeviceGetAttribute(&host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, gpu->index);
     gpu->link.kind = integrated ? LINK_INTEGRATED : host_tables ? LINK_C2C : LINK_UNKNOWN;
     nvml_handle_fn *handle;
-    if (nvml_find(gpu->run, "nvmlDeviceGetHandleByPciBusId_v2", &handle) && handle(gpu->bus_id, &gpu->nvml) != 0)
+    const char *name = "nvmlDeviceGetHandleByPciBusId_v2";
+    snprintf(gpu->link.why, sizeof gpu->link.why, "%s", run->nvml_why);
+    if (run->nvml_lib &&
+        nvml_failed(run, nvml_find(run, name, &handle) ? handle(gpu->bus_id, &gpu->nvml) : -1, name, gpu->link.why))
         gpu->nvml = NULL;
 }
 
 /* Notes who else uses the GPU; called before this process has a context on it. */
-static void gpu_observe_load(struct gpu *gpu) {
+static void gpu_observe_load(const struct run *run, struct gpu *gpu) {
     nvml_processes_fn *processes;
     nvml_utilization_fn *utilization;
-    unsigned percent[2] = {0, 0};
-    if (gpu->nvml && nvml_find(gpu->run, "nvmlDeviceGetUtilizationRates", &utilization) &&
+    unsigned percent[2] = {0, 0}, count = 0;
+    if (gpu->nvml && nvml_find(run, "nvmlDeviceGetUtilizationRates", &utilization) &&
         utilization(gpu->nvml, percent) == 0 && percent[0] <= 100)
         gpu->busy_percent = percent[0];
     /* With no room for entries it answers "insufficient size" (7) and how many there are. */
-    unsigned count = 0;
-    if (gpu->nvml && nvml_find(gpu->run, "nvmlDeviceGetComputeRunningProcesses_v3", &processes) &&
+    if (gpu->nvml && nvml_find(run, "nvmlDeviceGetComputeRunningProcesses_v3", &processes) &&
         processes(gpu->nvml, &count, NULL) == 7)
         gpu->busy_processes = count;
 }
 
-/* Binds this thread, and those it starts, to the GPU's CPUs, unless the caller of the program
- * already chose CPUs; those are kept and gpu->far_cpus counts the ones that are not the GPU's. */
-static void bind_cpus(struct gpu *gpu) {
-    struct cpus near, caller, both;
-    memset(&caller, 0, sizeof caller);
-    if (gpu->run->opt->no_affinity || !nvml_cpus(gpu, &near) || sched_getaffinity(0, sizeof caller, caller.set) != 0)
-        return;
-    int chosen = CPU_COUNT_S(sizeof caller, caller.set);
-    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) {
-        sched_setaffinity(0, sizeof near, near.set); /* if refused, the run is only less steady */
-        return;
-    }
-    CPU_AND_S(sizeof both, both.set, near.set, caller.set);
-    gpu->far_cpus = chosen - CPU_COUNT_S(sizeof both, both.set);
-}
-
-/* ---- Buffers -------------------------------------------------------------------------------
- * Both buffers of a GPU hold the same pattern, in which every word differs, so a copy that is
- * late, short or misplaced shows. They are allocated once, at the largest size that can be had,
- * and written by several threads at once.
+/* ---- Memory ----------------------------------------------------------------------------------
+ * A table of the kinds of memory. Host buffers hold a pattern in which every word differs, so a copy
+ * that is late, short or misplaced shows; they are written by several threads at once. What a copy
+ * brought is told from probes: the first word of every page of the range copied, and its last word.
  */
 
 /* Returns the pattern's word at an offset, a multiple of 8. */
@@ -527,119 +704,126 @@ static uint64_t pattern(size_t offset) {
     return (offset / 8 + 1) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: all bytes vary */
 }
 
-/* Works on [from, to) of a buffer, `from` being a multiple of 8. Returns the offset of the first
- * word found wrong, or SIZE_MAX. */
-typedef size_t slice_fn(unsigned char *buffer, size_t from, size_t to);
+/* Part of a host buffer, from a multiple of 8 on, and what is to be done to it. */
+struct slice {
+    void (*work)(struct slice *);
+    unsigned char *buffer;
+    size_t from, to;
+    size_t wrong;            /* offset of the first word found wrong; SIZE_MAX: none */
+    const struct cpus *cpus; /* for the thread that works on it; NULL: it may stay where it is */
+};
 
-/* Writes the pattern to every byte. */
-static size_t fill(unsigned char *buffer, size_t from, size_t to) {
-    uint64_t word;
-    for (; from + 8 <= to; from += 8) {
-        word = pattern(from);
-        memcpy(buffer + from, &word, 8);
-    }
-    word = pattern(from);
-    memcpy(buffer + from, &word, to - from);
-    return SIZE_MAX;
-}
-
-/* Returns the next place to check after `at`: a page on, at last the last word, then `to`. */
-static size_t next_spot(size_t at, size_t to) {
+/* Returns the next probe after `at`: a page on, at last the last word, then `to`. */
+static size_t next_probe(size_t at, size_t to) {
     size_t last = (to - 1) / 8 * 8;
     return at >= last ? to : at + PAGE < last ? at + PAGE : last;
 }
 
-/* Spoils a word in every page and the last one. */
-static size_t poison(unsigned char *buffer, size_t from, size_t to) {
-    for (; from < to; from = next_spot(from, to)) {
-        uint64_t word = ~pattern(from);
-        memcpy(buffer + from, &word, to - from < 8 ? to - from : 8);
+/* Writes the pattern to every byte. */
+static void fill(struct slice *s) {
+    for (size_t at = s->from; at < s->to; at += 8) {
+        uint64_t word = pattern(at);
+        memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
-    return SIZE_MAX;
 }
 
-/* Compares the places that poison() spoils with the pattern. */
-static size_t check(unsigned char *buffer, size_t from, size_t to) {
-    for (; from < to; from = next_spot(from, to)) {
-        uint64_t word = pattern(from);
-        if (memcmp(buffer + from, &word, to - from < 8 ? to - from : 8) != 0) return from;
+/* Writes the pattern, or its complement, to the probes. */
+static void mark(struct slice *s, uint64_t flip) {
+    for (size_t at = s->from; at < s->to; at = next_probe(at, s->to)) {
+        uint64_t word = pattern(at) ^ flip;
+        memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
-    return SIZE_MAX;
 }
 
-struct slice {
-    slice_fn *work;
-    unsigned char *buffer;
-    size_t from, to, found;
-    pthread_t thread;
-    bool started;
-};
+/* Makes the probes good. */
+static void restore(struct slice *s) { mark(s, 0); }
 
-/* Thread body: works on one slice. */
-static void *work_on_slice(void *argument) {
-    struct slice *slice = argument;
-    slice->found = slice->work(slice->buffer, slice->from, slice->to);
+/* Makes the probes wrong, all bits of them. */
+static void spoil(struct slice *s) { mark(s, UINT64_MAX); }
+
+/* Compares the probes with the pattern. */
+static void check(struct slice *s) {
+    for (size_t at = s->from; at < s->to && s->wrong == SIZE_MAX; at = next_probe(at, s->to)) {
+        uint64_t word = pattern(at);
+        if (memcmp(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8) != 0) s->wrong = at;
+    }
+}
+
+/* For at_once(): works on one slice. */
+static void *work_on_slice(void *item) {
+    struct slice *s = item;
+    if (s->cpus) sched_setaffinity(0, sizeof *s->cpus, s->cpus->set);
+    s->work(s);
     return NULL;
 }
 
-/* Runs `work` over [from, to) on the CPUs that this thread may use, up to MAX_FILL_THREADS; a slice
- * that gets no thread is done here. Returns the lowest offset found wrong, or SIZE_MAX. */
-static size_t in_slices(slice_fn *work, unsigned char *buffer, size_t from, size_t to) {
-    struct slice slices[MAX_FILL_THREADS];
-    struct cpus cpus = {0};
-    size_t n = sched_getaffinity(0, sizeof cpus, cpus.set) ? 1 : (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
-    n = to - from < MIB ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
-    size_t each = ((to - from) / n + PAGE) / PAGE * PAGE, found = SIZE_MAX;
-    for (struct slice *slice = slices; slice < slices + n; slice++) {
-        size_t end = from + each < to ? from + each : to;
-        *slice = (struct slice){.work = work, .buffer = buffer, .from = from, .to = end};
-        slice->started = n > 1 && pthread_create(&slice->thread, NULL, work_on_slice, slice) == 0;
-        if (!slice->started) work_on_slice(slice);
-        from = end;
-    }
-    for (struct slice *slice = slices; slice < slices + n; slice++) {
-        if (slice->started) pthread_join(slice->thread, NULL);
-        if (slice->found < found) found = slice->found;
-    }
-    return found;
+/* For at_once(): a slice that gets no thread is done on this one. */
+static void without_thread(void *item, int error) {
+    (void)error;
+    ((struct slice *)item)->cpus = NULL;
+    work_on_slice(item);
 }
 
-/* A named row of a table that users choose from; every such row begins with it. */
-struct choice {
-    const char *name, *help;
-};
+/* Works on [from, to) of a host buffer by several threads. They stay on the memory node of this thread, so
+ * that pages which they touch first lie there, as those of cudaMallocHost do. Returns the lowest offset
+ * found wrong, or SIZE_MAX. */
+static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from, size_t to) {
+    struct slice slices[MAX_FILL_THREADS];
+    struct cpus cpus;
+    size_t n = to - from < MIB ? 1 : (size_t)own_cpus(&cpus), wrong = SIZE_MAX;
+    if (n > 1) keep_node(&cpus);
+    if (n > 1) n = (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
+    n = n < 1 ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
+    size_t each = ((to - from) / n + PAGE) / PAGE * PAGE;
+    for (size_t i = 0; i < n; i++) {
+        size_t end = from + each < to ? from + each : to;
+        slices[i] = (struct slice){work, buffer, from, end, SIZE_MAX, i ? &cpus : NULL};
+        from = end;
+    }
+    at_once(slices, n, sizeof slices[0], &(struct work){work_on_slice, without_thread});
+    for (size_t i = 0; i < n; i++)
+        if (slices[i].wrong < wrong) wrong = slices[i].wrong;
+    return wrong;
+}
 
-/* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. */
+/* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. A name
+ * makes it one of --pin's methods. */
 struct memory {
     struct choice choice;
     cudaError_t (*get)(void **at, size_t bytes);
-    void (*release)(void *at);
+    cudaError_t (*release)(void *at);
+    bool staged; /* copied through pinned chunks, not by cudaMemcpy */
+    bool huge;   /* asks the kernel for 2 MB pages */
 };
 
-/* Memory of the GPU. */
-static cudaError_t get_device(void **at, size_t bytes) { return cudaMalloc(at, bytes); }
-/* Gives it back. */
-static void free_device(void *at) { cudaFree(at); }
-
-/* Pageable memory; given back by free(). */
+/* Pageable memory. */
 static cudaError_t get_malloc(void **at, size_t bytes) {
     *at = malloc(bytes);
     return *at ? cudaSuccess : cudaErrorMemoryAllocation;
 }
 
-/* Page-locked memory. */
-static cudaError_t get_pinned(void **at, size_t bytes) { return cudaMallocHost(at, bytes); }
-/* Gives page-locked memory back. */
-static void free_pinned(void *at) { cudaFreeHost(at); }
+/* Gives pageable memory back. */
+static cudaError_t free_malloc(void *at) {
+    free(at);
+    return cudaSuccess;
+}
+
+/* Pageable memory in 2 MB pages, if the kernel gives them. */
+static cudaError_t get_huge(void **at, size_t bytes) {
+    size_t whole = (bytes + huge_page - 1) / huge_page * huge_page;
+    if (posix_memalign(at, huge_page, whole) != 0) return cudaErrorMemoryAllocation;
+    madvise(*at, whole, MADV_HUGEPAGE); /* huge_bytes() tells what came of it */
+    return cudaSuccess;
+}
 
 /* Page-locked memory that the CPU writes fast and reads slowly. */
 static cudaError_t get_write_combined(void **at, size_t bytes) {
     return cudaHostAlloc(at, bytes, cudaHostAllocWriteCombined);
 }
 
-/* Writing the pages first makes registering ten times as fast. */
-static cudaError_t get_registered(void **at, size_t bytes) {
-    cudaError_t error = get_malloc(at, bytes);
+/* Page-locks pageable memory. Its pages are written first, by many threads: that makes registering ten
+ * times as fast. */
+static cudaError_t register_memory(cudaError_t error, void **at, size_t bytes) {
     if (error != cudaSuccess) return error;
     in_slices(fill, *at, 0, bytes);
     error = cudaHostRegister(*at, bytes, cudaHostRegisterDefault);
@@ -647,330 +831,565 @@ static cudaError_t get_registered(void **at, size_t bytes) {
     return error;
 }
 
-/* Gives registered memory back. */
-static void free_registered(void *at) {
-    cudaHostUnregister(at);
-    free(at);
+/* Page-locked memory from malloc. */
+static cudaError_t get_registered(void **at, size_t bytes) { return register_memory(get_malloc(at, bytes), at, bytes); }
+
+/* Page-locked memory in 2 MB pages. */
+static cudaError_t get_huge_registered(void **at, size_t bytes) {
+    return register_memory(get_huge(at, bytes), at, bytes);
 }
 
-static const struct memory device_memory = {{"GPU", "cudaMalloc"}, get_device, free_device};
-static const struct memory pageable_memory = {{"pageable host", "malloc"}, get_malloc, free};
+/* Gives registered memory back. */
+static cudaError_t free_registered(void *at) {
+    cudaError_t error = cudaHostUnregister(at);
+    free(at);
+    return error;
+}
+
+static const struct memory device_memory = {{"GPU", "cudaMalloc"}, cudaMalloc, cudaFree, false, false};
+static const struct memory pageable_memory = {{"pageable host", "malloc"}, get_malloc, free_malloc, false, false};
+static const struct memory huge_memory = {{"pageable host", "2 MB pages"}, get_huge, free_malloc, false, true};
 static const struct memory pin_methods[] = {
-    {{"malloc-host", "cudaMallocHost"}, get_pinned, free_pinned},
-    {{"register", "malloc, then cudaHostRegister"}, get_registered, free_registered},
-    {{"write-combined", "cudaHostAlloc with cudaHostAllocWriteCombined"}, get_write_combined, free_pinned},
+    {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, false, false},
+    {{"register", "malloc, then cudaHostRegister"}, get_registered, free_registered, false, false},
+    {{"huge", "2 MB pages, then cudaHostRegister"}, get_huge_registered, free_registered, false, true},
+    {{"write-combined", "cudaHostAllocWriteCombined"}, get_write_combined, cudaFreeHost, false, false},
+    {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, true, false},
 };
 
-/* Returns the largest of the sizes asked for that is below `limit`, 0 if there is none. */
-static size_t next_smaller(const struct options *opt, size_t limit) {
-    size_t best = 0;
-    for (int i = 0; i < opt->nsizes; i++)
-        if (opt->sizes[i] < limit && opt->sizes[i] > best) best = opt->sizes[i];
-    return best;
-}
-
-/* Marks the cells of one size as failed: those of one kind of memory, or of all if it is DEVICE. */
-static void fail_size(struct gpu *gpu, enum kind kind, size_t bytes, const char *why) {
-    bool told = false;
-    for (struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        for (enum kind k = PAGEABLE; k < KINDS; k++) {
-            struct cell *cell = &row->cell[k];
-            if (row->bytes != bytes || (kind != DEVICE && kind != k) || cell->why[0]) continue;
-            strcpy(cell->why, why);
-            cell->again = told;
-            told = true;
-        }
-}
-
-/* Gets one buffer, at the largest of the sizes up to `limit` that can be had, and writes it if it is
- * the host's; larger sizes fail with the reason. Host memory is taken from gpu->room and refused
- * before the OOM killer comes. */
-static void get_buffer(struct gpu *gpu, enum kind kind, size_t limit) {
-    struct room *room = &gpu->room;
-    const struct options *opt = gpu->run->opt;
-    struct buffer *buffer = &gpu->buffers[kind];
-    char why[WHY], doing[96], size[32];
-    buffer->memory = kind == DEVICE ? &device_memory : kind == PAGEABLE ? &pageable_memory : opt->pin;
-    for (size_t n = limit; n && !buffer->bytes; n = next_smaller(opt, n)) {
-        snprintf(doing, sizeof doing, "allocating %s of %s memory", size_label(n, size),
-                 kind == PINNED ? "pinned host" : buffer->memory->choice.name);
-        if (kind != DEVICE && (n > room->bytes || room->bytes - n < host_reserve)) {
-            snprintf(why, WHY, "%s: %.1f GB are left (%s), try smaller --sizes", doing,
-                     (double)room->bytes / (double)GIB, room->source);
-        } else if (!cuda_failed(buffer->memory->get(&buffer->at, n), doing, why)) {
-            buffer->bytes = n;
-            if (kind != DEVICE && room->bytes != SIZE_MAX) room->bytes -= n;
-            continue;
-        } else {
-            cudaGetLastError(); /* out of memory does not stick */
-            if (kind == PINNED && strcmp(host_kind(), "WSL2") == 0)
-                strncat(why, "; WSL2 caps pinned memory", WHY - strlen(why) - 1);
-        }
-        fail_size(gpu, kind, n, why);
-    }
-    if (kind != DEVICE && buffer->bytes) in_slices(fill, buffer->at, 0, buffer->bytes);
-}
-
-/* Thread body: gets the pageable buffer, no larger than the GPU could take. */
-static void *get_pageable(void *argument) {
-    struct gpu *gpu = argument;
-    get_buffer(gpu, PAGEABLE, next_smaller(gpu->run->opt, gpu->memory + 1));
-    return NULL;
-}
-
-/* Returns how much of a host buffer the GPU has room for too, `most` at the most. */
-static size_t usable_bytes(const struct gpu *gpu, enum kind kind, size_t most) {
-    size_t host = gpu->buffers[kind].bytes, device = gpu->buffers[DEVICE].bytes;
-    size_t both = host < device ? host : device;
-    return both < most ? both : most;
-}
-
-/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. */
-static void drop_pages(unsigned char *buffer, size_t bytes) {
+/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. Returns
+ * whether it could be done. */
+static bool drop_pages(unsigned char *buffer, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)buffer + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)buffer + bytes) / page * page;
-    if (end > begin) madvise((void *)begin, end - begin, MADV_DONTNEED);
+    return end <= begin || madvise((void *)begin, end - begin, MADV_DONTNEED) == 0;
 }
 
-/* ---- Timing --------------------------------------------------------------------------------
- * A thread drives each GPU: it binds itself, allocates, and measures row by row, while the main
- * thread prints. GPUs measured in turn and at once differ only in how many threads run: in each
- * of them a barrier stands before every timed loop, and every thread comes to every barrier,
- * whatever failed or was interrupted before.
+/* ---- Staged copies ---------------------------------------------------------------------------
+ * How a program moves data that lies in malloc'd memory at nearly the speed of pinned memory, without
+ * pinning all of it. cudaMemcpy of such memory is slow because one core copies it into the driver's
+ * pinned buffer. Here several threads do that. They take chunks in turn; each copies its chunk into a
+ * pinned buffer of its own and starts cudaMemcpyAsync from there. For D2H it is the other way round.
+ *
+ * A thread has two buffers, so that it fills one while the copy engine empties the other: before it
+ * uses a buffer again it waits for the event behind that buffer's last copy. Chunks are 2 MB: with 8
+ * threads on an H200 host, chunks of 256 KB gave 18 GB/s, 1 MB 38, 2 MB 48, 4 MB 50 and 8 MB 43, and
+ * small chunks keep more threads busy with small buffers.
+ *
+ * To lift this into a program take this section: struct staged, staged_start(), staged_copy() as often
+ * as you like, staged_stop(). cuda_failed() turns an error into a sentence.
  */
 
-static const struct direction directions[] = {
-    {.name = "H2D", .in = true, .limit_in_text = true},
-    {.name = "D2H", .out = true},
-    {.name = "BiD", .in = true, .out = true, .limit_in_text = true},
+enum { CHUNK = 2 << 20 };
+
+/* A copy between two pieces of memory: the first `in` bytes go to the device, the rest comes from it. */
+struct transfer {
+    unsigned char *device, *host;
+    size_t in, bytes;
 };
 
-/* Returns how many bytes of a copy go in, whole words; the rest comes out. */
-static size_t bytes_in(const struct direction *direction, size_t bytes) {
-    return !direction->out ? bytes : direction->in ? bytes / 16 * 8 : 0;
+struct staged {
+    int device, threads, count; /* threads: asked for and started */
+    struct stager {
+        struct staged *all;
+        pthread_t thread;
+        unsigned char *buffer; /* pinned; two chunks */
+        size_t holds[2];       /* offset of the chunk from the device that is in it, or NO_CHUNK */
+        cudaEvent_t copied[2]; /* behind the last copy from or into it */
+        cudaStream_t stream;
+        char why[WHY];      /* why its last copy failed; "" if it did not */
+    } * stagers;            /* owned */
+    pthread_barrier_t gate; /* all threads and the caller meet here before and after each transfer */
+    struct transfer transfer;
+    _Atomic size_t next; /* chunk that is to be taken */
+    _Atomic bool waiting, ending;
+    bool direct; /* to compare: cudaMemcpyAsync from malloc'd memory itself, without buffers */
+};
+#define NO_CHUNK SIZE_MAX
+
+/* Takes the next chunk: its offset goes into `*at`. In and out take turns as long as there are both.
+ * Returns its size in bytes, 0 if there is none left; `*in` says which way it goes. */
+static size_t take_chunk(struct staged *s, size_t *at, bool *in) {
+    const struct transfer *t = &s->transfer;
+    size_t i = s->next++, ins = (t->in + CHUNK - 1) / CHUNK, outs = (t->bytes - t->in + CHUNK - 1) / CHUNK;
+    size_t turns = ins < outs ? ins : outs; /* of one chunk each way */
+    if (i >= ins + outs) return 0;
+    *in = i < 2 * turns ? i % 2 == 0 : ins > outs;
+    *at = (i < 2 * turns ? i / 2 : i - turns) * CHUNK + (*in ? 0 : t->in);
+    size_t end = *in ? t->in : t->bytes;
+    return end - *at < CHUNK ? end - *at : CHUNK;
 }
 
-/* Returns whether measuring should end early. */
-static bool stopping(struct run *run) { return interrupted || atomic_load(&run->stop); }
-
-/* Issues one copy; BiD issues its halves on two streams, as a program would. */
-static cudaError_t issue_copy(const struct gpu *gpu, const struct row *row, unsigned char *host) {
-    unsigned char *device = gpu->buffers[DEVICE].at;
-    size_t in = bytes_in(row->direction, row->bytes);
-    if (!row->direction->out) return cudaMemcpy(device, host, in, cudaMemcpyHostToDevice);
-    if (!row->direction->in) return cudaMemcpy(host, device, row->bytes, cudaMemcpyDeviceToHost);
-    cudaError_t error = cudaMemcpyAsync(device, host, in, cudaMemcpyHostToDevice, gpu->streams[0]);
-    if (error != cudaSuccess) return error;
-    return cudaMemcpyAsync(host + in, device + in, row->bytes - in, cudaMemcpyDeviceToHost, gpu->streams[1]);
+/* Waits until a buffer's copy has ended; if it came from the device, brings it to its place. Returns
+ * false on failure. */
+static bool empty_buffer(struct stager *me, int which) {
+    const struct transfer *t = &me->all->transfer;
+    size_t at = me->holds[which];
+    if (cuda_failed(cudaEventSynchronize(me->copied[which]), "cudaEventSynchronize", me->why)) return false;
+    if (at == NO_CHUNK) return true;
+    memcpy(t->host + at, me->buffer + which * CHUNK, t->bytes - at < CHUNK ? t->bytes - at : CHUNK);
+    me->holds[which] = NO_CHUNK;
+    return true;
 }
+
+/* Starts a chunk's copy from or into a buffer that is empty. Returns false on failure. */
+static bool start_chunk(struct stager *me, int which, size_t at, size_t bytes, bool in) {
+    const struct transfer *t = &me->all->transfer;
+    unsigned char *buffer = me->all->direct ? t->host + at : me->buffer + which * CHUNK;
+    if (in && !me->all->direct) memcpy(buffer, t->host + at, bytes);
+    cudaError_t error = in ? cudaMemcpyAsync(t->device + at, buffer, bytes, cudaMemcpyHostToDevice, me->stream)
+                           : cudaMemcpyAsync(buffer, t->device + at, bytes, cudaMemcpyDeviceToHost, me->stream);
+    if (cuda_failed(error, "cudaMemcpyAsync", me->why)) return false;
+    me->holds[which] = in || me->all->direct ? NO_CHUNK : at;
+    return !cuda_failed(cudaEventRecord(me->copied[which], me->stream), "cudaEventRecord", me->why);
+}
+
+/* Copies chunks until there are none left. After a failure nobody takes a further one. */
+static void stage_chunks(struct stager *me) {
+    struct staged *s = me->all;
+    size_t at, bytes;
+    bool in, good = true;
+    int which = 0;
+    me->holds[0] = me->holds[1] = NO_CHUNK;
+    for (; good && (bytes = take_chunk(s, &at, &in)) > 0; which ^= 1)
+        good = empty_buffer(me, which) && start_chunk(me, which, at, bytes, in);
+    for (int i = 0; good && i < 2; i++, which ^= 1) good = empty_buffer(me, which);
+    if (!good) s->next = NO_CHUNK / 2;
+}
+
+/* Thread body: makes its part of every transfer until the end. */
+static void *stage(void *argument) {
+    struct stager *me = argument;
+    struct staged *s = me->all;
+    char why[WHY] = "";
+    cuda_failed(cudaSetDevice(s->device), "cudaSetDevice", why);
+    while (s->waiting) sched_yield(); /* until it is known how many threads there are: microseconds */
+    for (;;) {
+        pthread_barrier_wait(&s->gate);
+        if (s->ending) return NULL;
+        strcpy(me->why, why);
+        if (why[0]) s->next = NO_CHUNK / 2;
+        else stage_chunks(me);
+        pthread_barrier_wait(&s->gate);
+    }
+}
+
+/* Ends the threads and gives everything back. */
+static void staged_stop(struct staged *s) {
+    if (!s->stagers) return;
+    s->ending = true;
+    if (s->count) pthread_barrier_wait(&s->gate);
+    for (int i = 0; i < s->count; i++) pthread_join(s->stagers[i].thread, NULL);
+    if (s->count) pthread_barrier_destroy(&s->gate);
+    for (struct stager *me = s->stagers; me < s->stagers + s->threads; me++) {
+        for (int i = 0; i < 2; i++)
+            if (me->copied[i]) cudaEventDestroy(me->copied[i]);
+        if (me->stream) cudaStreamDestroy(me->stream);
+        if (me->buffer) cudaFreeHost(me->buffer);
+    }
+    free(s->stagers);
+    s->stagers = NULL;
+}
+
+/* Starts the threads, on the CPUs that this thread may use, and gets their buffers. Returns false on
+ * failure, with nothing left to stop: why in `why`. */
+static bool staged_start(struct staged *s, int device, int threads, char why[WHY]) {
+    bool good = true;
+    *s = (struct staged){.device = device, .threads = threads, .waiting = true};
+    s->stagers = calloc((size_t)threads, sizeof *s->stagers);
+    if (!s->stagers) return !cuda_failed(cudaErrorMemoryAllocation, "starting staged copies", why);
+    for (struct stager *me = s->stagers; good && me < s->stagers + threads; me++) {
+        me->all = s;
+        good =
+            !(cuda_failed(cudaMallocHost((void **)&me->buffer, 2 * CHUNK), "cudaMallocHost", why) ||
+              cuda_failed(cudaStreamCreate(&me->stream), "cudaStreamCreate", why) ||
+              cuda_failed(cudaEventCreateWithFlags(&me->copied[0], cudaEventDisableTiming), "cudaEventCreate", why) ||
+              cuda_failed(cudaEventCreateWithFlags(&me->copied[1], cudaEventDisableTiming), "cudaEventCreate", why));
+        int error = good ? pthread_create(&me->thread, NULL, stage, me) : 0;
+        if (error) snprintf(why, WHY, "starting thread %d of %d: %s", s->count + 1, threads, strerror(error));
+        good = good && error == 0;
+        s->count += good;
+    }
+    if (s->count) pthread_barrier_init(&s->gate, NULL, (unsigned)s->count + 1);
+    s->waiting = false;
+    if (!good) staged_stop(s);
+    return good;
+}
+
+/* Copies, and returns when all of it has arrived. Returns false on failure: why in `why`. */
+static bool staged_copy(struct staged *s, struct transfer transfer, char why[WHY]) {
+    s->transfer = transfer;
+    s->next = 0;
+    pthread_barrier_wait(&s->gate);
+    pthread_barrier_wait(&s->gate);
+    for (int i = 0; i < s->count; i++)
+        if (s->stagers[i].why[0]) {
+            strcpy(why, s->stagers[i].why);
+            return false;
+        }
+    return true;
+}
+
+/* ---- Measuring -------------------------------------------------------------------------------
+ * The main thread does everything, in plain loops: it sets up each GPU of a team (one GPU, or with
+ * --parallel all of them), and for each row and kind of memory prepares each GPU, copies on all of
+ * them at once, and checks each. Only the copying is threaded, so nothing that is not timed runs
+ * beside a timed copy. The threads meet between warm-up and timed copies, and end with the cell.
+ */
+
+/* What a GPU is measured with, and the cell at hand. Only this part and "Explaining" know it. */
+struct bench {
+    const struct options *opt;
+    struct gpu *gpu;
+    struct cpus cpus; /* that work on this GPU uses */
+    struct buffer {
+        void *at;
+        size_t bytes; /* 0: could not be had */
+        const struct memory *memory;
+    } buffers[BUFFERS];
+    uint64_t *words; /* as many as the device buffer has probes; owned */
+    struct staged staged;
+    cudaStream_t streams[2]; /* for the halves of BiD */
+    cudaEvent_t start, stop;
+    struct row *row; /* the cell at hand */
+    enum kind kind;
+    bool ready;                /* it can be copied */
+    int copied;                /* times, warm-up included */
+    _Atomic int *warming;      /* GPUs of the team that are not done with their warm-up */
+    struct progress *progress; /* NULL: another GPU's copies are shown */
+    int nrows;
+};
+
+/* Returns the cell at hand. */
+static struct cell *cell_of(const struct bench *b) { return &b->row->cell[b->kind]; }
+
+/* Returns how many bytes of a copy go in, whole pages if there are such; the rest comes out. */
+static size_t bytes_in(const struct row *row) {
+    size_t unit = row->bytes < 2 * PAGE ? 8 : PAGE;
+    return !row->direction->out ? row->bytes : row->direction->in ? row->bytes / 2 / unit * unit : 0;
+}
+
+/* Returns whether a cell's source is left unwritten. */
+static bool is_untouched(const struct bench *b) { return b->opt->untouched && b->kind == PAGEABLE; }
+
+/* Makes a GPU this thread's own: every step on a GPU begins with it. Returns false on failure: why in
+ * `why`, unless there is a reason already. */
+static bool enter_gpu(const struct bench *b, char why[WHY]) {
+    char reason[WHY];
+    sched_setaffinity(0, sizeof b->cpus, b->cpus.set); /* if refused, the run is only less steady */
+    if (!cuda_failed(cudaSetDevice(b->gpu->index), "cudaSetDevice", reason)) return true;
+    if (!why[0]) strcpy(why, reason);
+    return false;
+}
+
+/* A way to make one copy. Returns false on failure: why in `why`. */
+typedef bool copy_fn(struct bench *b, struct transfer t, char why[WHY]);
+
+/* Copies by cudaMemcpy; both ways at once on two streams, as a program would. */
+static bool copy_plain(struct bench *b, struct transfer t, char why[WHY]) {
+    unsigned char *device = t.device + t.in, *host = t.host + t.in; /* of the part that comes out */
+    if (t.in == t.bytes)
+        return !cuda_failed(cudaMemcpy(t.device, t.host, t.in, cudaMemcpyHostToDevice), "cudaMemcpy", why);
+    if (t.in == 0) return !cuda_failed(cudaMemcpy(host, device, t.bytes, cudaMemcpyDeviceToHost), "cudaMemcpy", why);
+    cudaError_t error = cudaMemcpyAsync(t.device, t.host, t.in, cudaMemcpyHostToDevice, b->streams[0]);
+    if (error == cudaSuccess)
+        error = cudaMemcpyAsync(host, device, t.bytes - t.in, cudaMemcpyDeviceToHost, b->streams[1]);
+    return !cuda_failed(error, "cudaMemcpyAsync", why);
+}
+
+/* Copies by the threads of staged copies. */
+static bool copy_staged(struct bench *b, struct transfer t, char why[WHY]) { return staged_copy(&b->staged, t, why); }
 
 /* Makes one copy and returns its GB/s, or NAN, why in `why`. The events are recorded in the legacy
  * default stream, which waits for all other streams and holds them back (CUDA runtime API, "Stream
- * synchronization behavior"), so they enclose BiD's halves too. */
-static double time_copy(const struct gpu *gpu, const struct row *row, void *host, char why[WHY]) {
+ * synchronization behavior"), so they enclose BiD's halves and all chunks of a staged copy too. */
+static double time_copy(struct bench *b, copy_fn *copy, struct transfer t, char why[WHY]) {
     float ms = NAN;
-    if (cuda_failed(cudaEventRecord(gpu->start, 0), "cudaEventRecord", why) ||
-        cuda_failed(issue_copy(gpu, row, host), "cudaMemcpy", why) ||
-        cuda_failed(cudaEventRecord(gpu->stop, 0), "cudaEventRecord", why) ||
-        cuda_failed(cudaEventSynchronize(gpu->stop), "cudaEventSynchronize", why) ||
-        cuda_failed(cudaEventElapsedTime(&ms, gpu->start, gpu->stop), "cudaEventElapsedTime", why))
+    if (cuda_failed(cudaEventRecord(b->start, 0), "cudaEventRecord", why) || !copy(b, t, why) ||
+        cuda_failed(cudaEventRecord(b->stop, 0), "cudaEventRecord", why) ||
+        cuda_failed(cudaEventSynchronize(b->stop), "cudaEventSynchronize", why) ||
+        cuda_failed(cudaEventElapsedTime(&ms, b->start, b->stop), "cudaEventElapsedTime", why))
         return NAN;
-    if (ms > 0 && isfinite(ms)) return (double)row->bytes / ms / 1e6;
+    if (ms > 0 && isfinite(ms)) return (double)t.bytes / ms / 1e6;
     snprintf(why, WHY, "the elapsed time of a copy reads %g ms", (double)ms);
     return NAN;
 }
 
-/* Copies the pattern to the first `bytes` of the device buffer. False: why in `why`. */
-static bool seed_device(struct gpu *gpu, enum kind kind, size_t bytes, char why[WHY]) {
-    if (cuda_failed(cudaMemcpy(gpu->buffers[DEVICE].at, gpu->buffers[kind].at, bytes, cudaMemcpyHostToDevice),
-                    "initialising the device buffer", why))
-        return false;
-    if (bytes > gpu->seeded) gpu->seeded = bytes;
+/* Makes `n` copies of the cell at hand and keeps their rates if they are timed. Returns false if one
+ * failed. */
+static bool make_copies(struct bench *b, int n, bool timed) {
+    struct cell *cell = cell_of(b);
+    struct transfer t = {b->buffers[DEVICE].at, b->buffers[b->kind].at, bytes_in(b->row), b->row->bytes};
+    char size[32];
+    for (int i = 0; i < n && !interrupted; i++) {
+        if (b->progress)
+            show_progress(b->progress, "GPU %d: %s %s %s, copy %d of %d, row %d of %d", b->gpu->index,
+                          size_label(b->row->bytes, size), b->row->direction->name, kind_names[b->kind], b->copied + 1,
+                          b->opt->warmup + b->opt->iters, (int)(b->row - b->gpu->rows) + 1, b->nrows);
+        double gbps = time_copy(b, b->buffers[b->kind].memory->staged ? copy_staged : copy_plain, t, cell->why);
+        if (isnan(gbps)) return false;
+        if (timed) cell->samples[cell->count++] = gbps;
+        b->copied++;
+    }
     return true;
 }
 
-/* After a failure: if the next call fails too, the context is dead, and the reason is kept. CUDA's
- * documentation calls such errors sticky. */
-static void note_if_lost(struct gpu *gpu, const char *why) {
-    cudaGetLastError();
-    if (cudaDeviceSynchronize() == cudaSuccess || gpu->lost[0]) return;
-    strcpy(gpu->lost, why);
-}
-
-/* Brings cell and buffers into the state that a timed loop starts from. False: why in the cell. */
-static bool prepare_cell(struct gpu *gpu, const struct row *row, enum kind kind, struct cell *cell) {
-    const struct options *opt = gpu->run->opt;
-    unsigned char *host = gpu->buffers[kind].at;
-    size_t in = bytes_in(row->direction, row->bytes);
-    cell->samples = malloc(2 * (size_t)opt->iters * sizeof *cell->samples);
-    if (!cell->samples) {
-        snprintf(cell->why, WHY, "keeping %d samples: %s", opt->iters, strerror(errno));
-        return false;
-    }
-    if (row->direction->out && gpu->seeded < row->bytes) {
-        in_slices(fill, host, 0, row->bytes);
-        if (!seed_device(gpu, kind, row->bytes, cell->why)) return false;
-    }
-    if (opt->untouched && kind == PAGEABLE && in) {
-        drop_pages(host, in);
-        gpu->seeded = 0; /* the copies bring zeros */
-    }
-    if (row->direction->out && !opt->no_verify) in_slices(poison, host, in, row->bytes);
-    return true;
-}
-
-/* Checks what the copies brought to the host; a mismatch fails the cell. Where the pattern did not
- * come back whole it is written anew, for the rows that follow. */
-static void verify_cell(struct gpu *gpu, const struct row *row, enum kind kind, struct cell *cell) {
-    size_t in = bytes_in(row->direction, row->bytes);
-    if (!row->direction->out || gpu->run->opt->no_verify) return;
-    size_t wrong = in_slices(check, gpu->buffers[kind].at, in, row->bytes);
-    if (wrong == SIZE_MAX) return;
-    in_slices(fill, gpu->buffers[kind].at, 0, row->bytes);
-    if (!cell->why[0] && cell->count) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
-}
-
-/* Measures one cell: warm-up copies, the barrier, timed copies, the check. Always comes to the barrier. */
-static void measure_cell(struct gpu *gpu, struct row *row, enum kind kind) {
-    const struct options *opt = gpu->run->opt;
-    struct cell *cell = &row->cell[kind];
-    if (gpu->lost[0] && !cell->why[0]) {
-        strcpy(cell->why, gpu->lost);
-        cell->again = gpu->lost_told;
-        gpu->lost_told = true;
-    }
-    bool measurable = !cell->why[0] && !stopping(gpu->run);
-    bool ready = measurable && prepare_cell(gpu, row, kind, cell);
-    for (int i = -opt->warmup; i < opt->iters; i++) {
-        if (i == 0) pthread_barrier_wait(&gpu->run->start);
-        if (cell->why[0] || !ready || stopping(gpu->run)) continue;
-        atomic_store(&gpu->at_copy, i + opt->warmup + 1);
-        double gbps = time_copy(gpu, row, gpu->buffers[kind].at, cell->why);
-        if (i >= 0 && !isnan(gbps)) cell->samples[cell->count++] = gbps;
-    }
-    if (!measurable) return;
-    link_observe(gpu);
-    if (ready) verify_cell(gpu, row, kind, cell);
-    if (cell->why[0]) {
-        cell->count = 0;
-        note_if_lost(gpu, cell->why);
-        gpu->lost_told |= gpu->lost[0] != 0;
-    } else if (cell->count && !row->direction->out && !(opt->untouched && kind == PAGEABLE) &&
-               row->bytes > gpu->seeded) {
-        gpu->seeded = row->bytes;
-    }
-}
-
-/* Makes the context, streams and events. False on failure: gpu->lost says why. */
-static bool open_gpu(struct gpu *gpu) {
-    return !(cuda_failed(cudaSetDevice(gpu->index), "cudaSetDevice", gpu->lost) ||
-             cuda_failed(cudaStreamCreate(&gpu->streams[0]), "cudaStreamCreate", gpu->lost) ||
-             cuda_failed(cudaStreamCreate(&gpu->streams[1]), "cudaStreamCreate", gpu->lost) ||
-             cuda_failed(cudaEventCreate(&gpu->start), "cudaEventCreate", gpu->lost) ||
-             cuda_failed(cudaEventCreate(&gpu->stop), "cudaEventCreate", gpu->lost));
-}
-
-/* Makes context and buffers, and copies until the link has woken up. The pageable buffer is got and
- * written beside the context: that saves 0.17 s of a default run on an H200. Beside cudaMallocHost it
- * saved nothing. */
-static void set_up(struct gpu *gpu) {
-    char why[WHY];
-    pthread_t thread;
-    if (gpu->lost[0]) return;
-    gpu_observe_load(gpu);
-    bind_cpus(gpu);
-    gpu->room = host_room();
-    bool beside = pthread_create(&thread, NULL, get_pageable, gpu) == 0;
-    bool opened = open_gpu(gpu);
-    if (beside) pthread_join(thread, NULL);
-    else get_pageable(gpu);
-    if (!opened) return;
-    get_buffer(gpu, DEVICE, next_smaller(gpu->run->opt, SIZE_MAX));
-    get_buffer(gpu, PINNED, gpu->buffers[DEVICE].bytes);
-    enum kind kind = gpu->buffers[PINNED].bytes ? PINNED : PAGEABLE;
-    size_t bytes = usable_bytes(gpu, kind, wake_bytes);
-    for (int i = 0; i < LINK_TRIES && (i == 0 || link_below_max(&gpu->link)); i++) {
-        if (bytes && !seed_device(gpu, kind, bytes, why)) note_if_lost(gpu, why);
-        link_observe(gpu);
-    }
-}
-
-/* Releases what set_up() made. */
-static void tear_down(struct gpu *gpu) {
-    for (int k = 0; k <= KINDS; k++)
-        if (gpu->buffers[k].bytes) gpu->buffers[k].memory->release(gpu->buffers[k].at);
-    for (int i = 0; i < 2; i++)
-        if (gpu->streams[i]) cudaStreamDestroy(gpu->streams[i]);
-    if (gpu->start) cudaEventDestroy(gpu->start);
-    if (gpu->stop) cudaEventDestroy(gpu->stop);
-}
-
-/* Returns GB/s for work on `bytes` that began at `start` (seconds of now()). */
-static double rate_since(double start, size_t bytes) { return (double)bytes / (now() - start) / 1e9; }
-
-/* For --explain: measures what makes pageable copies slow and pinned memory dear, into
- * gpu->explained; what fails stays NAN. Its one buffer is explain_bytes or the largest size. */
-static void measure_explanation(struct gpu *gpu) {
-    struct explain *e = &gpu->explained;
-    size_t n = usable_bytes(gpu, PAGEABLE, explain_bytes);
-    struct row row = {.bytes = n, .direction = &directions[1]};
-    char *why = gpu->explain_why;
-    void *fresh = NULL, *pinned;
-    if (gpu->lost[0] || !n || host_room().bytes / 2 < n || !(fresh = malloc(n))) {
-        snprintf(why, WHY, "%s", gpu->lost[0] ? gpu->lost : "no memory for it");
-        return;
-    }
-    drop_pages(fresh, n); /* malloc may hand out pages that were used before */
-    e->cold_gbps = time_copy(gpu, &row, fresh, why);
-    e->warm_gbps = time_copy(gpu, &row, fresh, why);
-    in_slices(fill, gpu->buffers[PAGEABLE].at, 0, n); /* --untouched may have dropped it */
-    for (int i = 0; i < 3; i++) {
-        double start = now();
-        memcpy(fresh, gpu->buffers[PAGEABLE].at, n);
-        __asm__ volatile("" : : "r"(fresh) : "memory");              /* keeps the compiler from dropping the copy */
-        e->memcpy_gbps = fmax(e->memcpy_gbps, rate_since(start, n)); /* the ceiling is asked for */
-    }
-    double start = now();
-    if (!cuda_failed(cudaHostRegister(fresh, n, cudaHostRegisterDefault), "cudaHostRegister", why)) {
-        e->register_s_per_gb = 1 / rate_since(start, n);
-        cudaHostUnregister(fresh);
-    }
-    free(fresh);
-    start = now();
-    if (!cuda_failed(cudaMallocHost(&pinned, n), "cudaMallocHost", why)) {
-        e->malloc_host_s_per_gb = 1 / rate_since(start, n);
-        cudaFreeHost(pinned);
-    }
-    cudaGetLastError();
-}
-
-/* Thread body: all of one GPU. Posts when set up, after each row, and when finished. */
-static void *drive_gpu(void *argument) {
-    struct gpu *gpu = argument;
-    struct run *run = gpu->run;
-    pthread_mutex_lock(&run->setup);
-    set_up(gpu);
-    pthread_mutex_unlock(&run->setup);
-    sem_post(&gpu->posted);
-    for (int r = 0; r < run->nrows; r++) {
-        for (enum kind kind = PAGEABLE; kind < KINDS; kind++) {
-            atomic_store(&gpu->at_copy, 0);
-            atomic_store(&gpu->at_kind, (int)kind);
-            atomic_store(&gpu->at_row, r);
-            measure_cell(gpu, &gpu->rows[r], kind);
-        }
-        sem_post(&gpu->posted);
-    }
-    pthread_mutex_lock(&run->setup);
-    if (run->opt->explain && !stopping(run)) measure_explanation(gpu);
-    pthread_mutex_unlock(&run->setup);
-    sem_post(&gpu->posted);
-    tear_down(gpu);
+/* For at_once(): warm-up and timed copies of one GPU's cell at hand. */
+static void *copy_cell(void *item) {
+    struct bench *b = item;
+    if (!b->ready) return NULL;
+    bool good = enter_gpu(b, cell_of(b)->why) && make_copies(b, b->opt->warmup, false);
+    --*b->warming;
+    while (*b->warming > 0) sched_yield();
+    if (good) make_copies(b, b->opt->iters, true);
     return NULL;
 }
 
-/* ---- Statistics ----------------------------------------------------------------------------
+/* For at_once(): a GPU that gets no thread fails its cell, and no other waits for it. */
+static void copy_without_thread(void *item, int error) {
+    struct bench *b = item;
+    if (!b->ready) return;
+    snprintf(cell_of(b)->why, WHY, "starting a thread: %s", strerror(error));
+    --*b->warming;
+}
+
+/* Returns the rows of PAGE bytes in [from, to) whose first word is a probe. */
+static size_t probe_rows(size_t from, size_t to) { return to - from < 8 ? 0 : (to - from - 8) / PAGE + 1; }
+
+/* Spoils the probes of the device buffer, with bytes that neither the pattern nor zeros end in. */
+static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
+    unsigned char *device = b->buffers[DEVICE].at;
+    size_t last = (to - 1) / 8 * 8;
+    int value = (pattern(last) >> (to - 1 - last) * 8 & 0xff) == 0xff ? 0xaa : 0xff;
+    cudaError_t error = cudaMemset2D(device + from, PAGE, value, 8, probe_rows(from, to));
+    return error != cudaSuccess ? error : cudaMemset(device + last, value, to - last);
+}
+
+/* Copies the probes of the device buffer to b->words, or with `in` the other way. 524,288 words of a
+ * buffer of 2 GB take 3 ms on an H200. */
+static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, bool in) {
+    unsigned char *device = b->buffers[DEVICE].at;
+    size_t rows = probe_rows(from, to), last = (to - 1) / 8 * 8;
+    uint64_t *end = b->words + rows;
+    if (!in) {
+        cudaError_t error = cudaMemcpy2D(b->words, 8, device + from, PAGE, 8, rows, cudaMemcpyDeviceToHost);
+        return error != cudaSuccess ? error
+                                    : cudaMemcpy2D(end, 8, device + last, 8, to - last, 1, cudaMemcpyDeviceToHost);
+    }
+    for (size_t i = 0; i < rows; i++) b->words[i] = pattern(from + i * PAGE);
+    *end = pattern(last);
+    cudaError_t error = cudaMemcpy2D(device + from, PAGE, b->words, 8, 8, rows, cudaMemcpyHostToDevice);
+    return error != cudaSuccess ? error : cudaMemcpy2D(device + last, 8, end, 8, to - last, 1, cudaMemcpyHostToDevice);
+}
+
+/* Compares b->words with the source that they were copied from. Returns the lowest offset found wrong, or
+ * SIZE_MAX. */
+static size_t check_words(const struct bench *b, size_t from, size_t to) {
+    const unsigned char *host = b->buffers[b->kind].at;
+    size_t rows = probe_rows(from, to), last = (to - 1) / 8 * 8;
+    for (size_t i = 0; i < rows; i++)
+        if (memcmp(&b->words[i], host + from + i * PAGE, 8) != 0) return from + i * PAGE;
+    return memcmp(&b->words[rows], host + last, to - last) == 0 ? SIZE_MAX : last;
+}
+
+/* Brings the buffers into the state that a cell's copies start from: good data at the source, spoiled
+ * probes at the destination. Returns false on failure: why in the cell. */
+static bool prepare_cell(struct bench *b) {
+    struct cell *cell = cell_of(b);
+    unsigned char *host = b->buffers[b->kind].at;
+    size_t in = bytes_in(b->row), bytes = b->row->bytes;
+    if (!enter_gpu(b, cell->why)) return false;
+    cell->samples = malloc(2 * (size_t)b->opt->iters * sizeof *cell->samples);
+    if (!cell->samples) return !cuda_failed(cudaErrorMemoryAllocation, "keeping the samples", cell->why);
+    if (in && !is_untouched(b) && !b->opt->no_verify) in_slices(restore, host, 0, in);
+    if (in && is_untouched(b) && !drop_pages(host, in)) {
+        snprintf(cell->why, WHY, "--untouched: the kernel does not take the pages back: %s", strerror(errno));
+        return false;
+    }
+    if (b->opt->no_verify) return true;
+    if (in && cuda_failed(spoil_device(b, 0, in), "preparing the data check", cell->why)) return false;
+    if (in == bytes) return true;
+    in_slices(spoil, host, in, bytes);
+    return !cuda_failed(copy_words(b, in, bytes, true), "preparing the data check", cell->why);
+}
+
+/* Checks what the copies brought: a mismatch fails the cell. */
+static void verify_cell(struct bench *b) {
+    struct cell *cell = cell_of(b);
+    size_t in = bytes_in(b->row), bytes = b->row->bytes, wrong = SIZE_MAX;
+    if (b->opt->no_verify || !b->copied || cell->why[0]) return;
+    if (in && cuda_failed(copy_words(b, 0, in, false), "checking the data", cell->why)) return;
+    if (in) wrong = check_words(b, 0, in);
+    if (in < bytes && wrong == SIZE_MAX) wrong = in_slices(check, b->buffers[b->kind].at, in, bytes);
+    if (wrong != SIZE_MAX) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
+}
+
+/* After a failure: if the next call fails too, the context is dead, and the GPU keeps the reason.
+ * CUDA's documentation calls such errors sticky. */
+static void note_if_lost(struct gpu *gpu, const char *why) {
+    cudaGetLastError();
+    if (cudaDeviceSynchronize() != cudaSuccess && !gpu->why[0]) strcpy(gpu->why, why);
+}
+
+/* Begins a cell: sees whether it can be measured, and prepares it. */
+static void begin_cell(struct bench *b, struct row *row, enum kind kind) {
+    struct cell *cell = &row->cell[kind];
+    b->row = row;
+    b->kind = kind;
+    b->copied = 0;
+    if (!cell->why[0]) strcpy(cell->why, b->gpu->why);
+    b->ready =
+        !cell->why[0] && !interrupted && b->buffers[DEVICE].bytes >= row->bytes && b->buffers[kind].bytes >= row->bytes;
+    if (!b->ready || prepare_cell(b)) return;
+    b->ready = false;
+    note_if_lost(b->gpu, cell->why);
+}
+
+/* Ends a cell: checks its data. A cell that failed keeps no samples. */
+static void end_cell(struct bench *b) {
+    struct cell *cell = cell_of(b);
+    if (!b->ready) return;
+    if (enter_gpu(b, cell->why)) verify_cell(b);
+    if (!cell->why[0]) return;
+    cell->count = 0;
+    note_if_lost(b->gpu, cell->why);
+}
+
+/* Measures one cell on all GPUs of a team. The links are read right after the copies. */
+static void measure_cells(struct run *run, struct bench *benches, int n, int cell) {
+    _Atomic int warming = 0;
+    for (struct bench *b = benches; b < benches + n; b++) {
+        begin_cell(b, &b->gpu->rows[cell / KINDS], (enum kind)(cell % KINDS));
+        b->warming = &warming;
+        warming += b->ready;
+    }
+    at_once(benches, (size_t)n, sizeof *benches, &(struct work){copy_cell, copy_without_thread});
+    for (struct bench *b = benches; b < benches + n; b++)
+        if (b->ready) link_observe(run, b->gpu);
+    for (struct bench *b = benches; b < benches + n; b++) end_cell(b);
+}
+
+/* Returns the largest of the sizes asked for that is at most `limit`, 0 if there is none. */
+static size_t largest_size(const struct options *opt, size_t limit) {
+    size_t best = 0;
+    for (int i = 0; i < opt->nsizes; i++)
+        if (opt->sizes[i] <= limit && opt->sizes[i] > best) best = opt->sizes[i];
+    return best;
+}
+
+/* Fails the cells of one size: those of one kind of memory, or of all if it is DEVICE. */
+static void fail_size(const struct bench *b, enum kind kind, size_t bytes, const char *why) {
+    for (struct row *row = b->gpu->rows; row < b->gpu->rows + b->nrows; row++)
+        for (enum kind k = PAGEABLE; k < KINDS; k++)
+            if (row->bytes == bytes && (kind == DEVICE || kind == k) && !row->cell[k].why[0])
+                strcpy(row->cell[k].why, why);
+}
+
+/* Returns whether the host has no room for `buffers` buffers of `bytes`; then `why` gets a sentence. It is
+ * asked anew each time, since what was got before has been written and counts. */
+static bool no_room(size_t bytes, size_t buffers, const char *doing, char why[WHY]) {
+    struct room room = host_room();
+    if (buffers == 0 || (room.bytes > host_reserve && bytes <= (room.bytes - host_reserve) / buffers)) return false;
+    snprintf(why, WHY, "%s: %zu MB are needed%s and %zu MB kept back, %zu MB are left (%s); try smaller --sizes", doing,
+             (bytes * buffers + MIB - 1) / MIB, buffers > 1 ? " with the other buffers of that size" : "",
+             host_reserve / MIB, room.bytes / MIB, room.source);
+    return true;
+}
+
+/* Gets one buffer, at the largest size up to `limit` that can be had, and writes it if it is the host's;
+ * larger sizes fail with the reason. A host buffer is taken only where there is room for all `buffers` of
+ * its size that are still to be got, so that no size takes the room of another. */
+static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buffers) {
+    struct buffer *buffer = &b->buffers[kind];
+    char why[WHY], doing[96], size[32];
+    buffer->memory = kind == DEVICE ? &device_memory : kind == PAGEABLE ? &pageable_memory : b->opt->pin;
+    for (size_t n = largest_size(b->opt, limit); n && !interrupted; n = largest_size(b->opt, n - 1)) {
+        snprintf(doing, sizeof doing, "allocating %s of %s memory", size_label(n, size),
+                 kind == PINNED ? "pinned host" : buffer->memory->choice.name);
+        if (!no_room(n, buffers, doing, why)) {
+            if (!cuda_failed(buffer->memory->get(&buffer->at, n), doing, why)) {
+                buffer->bytes = n;
+                if (kind != DEVICE) in_slices(fill, buffer->at, 0, n);
+                return;
+            }
+            cudaGetLastError(); /* out of memory does not stick */
+            if (kind == PINNED && strcmp(host_kind(), "WSL2") == 0)
+                strncat(why, "; WSL2 caps pinned memory", WHY - strlen(why) - 1);
+        }
+        fail_size(b, kind, n, why);
+    }
+}
+
+/* Makes the context, streams and events. Returns false on failure: gpu->why says why. */
+static bool open_gpu(struct bench *b) {
+    char *why = b->gpu->why;
+    return enter_gpu(b, why) && !(cuda_failed(cudaStreamCreate(&b->streams[0]), "cudaStreamCreate", why) ||
+                                  cuda_failed(cudaStreamCreate(&b->streams[1]), "cudaStreamCreate", why) ||
+                                  cuda_failed(cudaEventCreate(&b->start), "cudaEventCreate", why) ||
+                                  cuda_failed(cudaEventCreate(&b->stop), "cudaEventCreate", why));
+}
+
+/* Gets all buffers, and starts the threads of staged copies. */
+static void get_buffers(const struct run *run, struct bench *b) {
+    struct buffer *buffers = b->buffers;
+    char why[WHY];
+    get_buffer(b, DEVICE, SIZE_MAX,
+               b->gpu->link.kind == LINK_INTEGRATED ? BUFFERS : 0); /* there it is host memory too */
+    get_buffer(b, PINNED, buffers[DEVICE].bytes, KINDS);
+    get_buffer(b, PAGEABLE, buffers[DEVICE].bytes, 1);
+    b->words = malloc((buffers[DEVICE].bytes / PAGE + 2) * sizeof *b->words);
+    if (!b->words) cuda_failed(cudaErrorMemoryAllocation, "preparing the data check", b->gpu->why);
+    if (buffers[PINNED].bytes && b->opt->pin->huge) {
+        size_t whole = (buffers[PINNED].bytes + huge_page - 1) / huge_page * huge_page,
+               huge = huge_bytes(buffers[PINNED].at, whole);
+        b->gpu->huge_missing = whole > huge ? whole - huge : 0;
+    }
+    if (buffers[PINNED].bytes && b->opt->pin->staged && !staged_start(&b->staged, b->gpu->index, run->threads, why)) {
+        for (int i = 0; i < b->opt->nsizes; i++) fail_size(b, PINNED, b->opt->sizes[i], why);
+        note_if_lost(b->gpu, why);
+    }
+}
+
+/* Sets one GPU up: context and buffers, and copies until the link has woken up. */
+static void set_up(struct run *run, struct bench *b) {
+    struct gpu *gpu = b->gpu;
+    char why[WHY];
+    b->opt = run->opt;
+    b->nrows = run->nrows;
+    choose_cpus(run, gpu, &b->cpus);
+    if (gpu->why[0]) return;
+    show_progress(&run->progress, "GPU %d: setting up", gpu->index);
+    gpu_observe_load(run, gpu);
+    gpu->ready = open_gpu(b);
+    if (!gpu->ready) return;
+    get_buffers(run, b);
+    const struct buffer *host = &b->buffers[b->buffers[PINNED].bytes ? PINNED : PAGEABLE];
+    size_t bytes = host->bytes < wake_bytes ? host->bytes : wake_bytes;
+    for (int i = 0;
+         i < LINK_TRIES && !interrupted && !gpu->why[0] && (i == 0 || (gpu->nvml && !link_at_max(&gpu->link))); i++) {
+        cudaError_t error =
+            bytes ? cudaMemcpy(b->buffers[DEVICE].at, host->at, bytes, cudaMemcpyHostToDevice) : cudaSuccess;
+        if (cuda_failed(error, "waking the link", why)) note_if_lost(gpu, why);
+        link_observe(run, gpu);
+    }
+}
+
+/* Gives back what set_up() got. */
+static void tear_down(struct bench *b) {
+    char why[WHY] = "";
+    enter_gpu(b, why);
+    staged_stop(&b->staged);
+    for (int k = 0; k < BUFFERS; k++)
+        if (b->buffers[k].bytes) b->buffers[k].memory->release(b->buffers[k].at);
+    free(b->words);
+    for (int i = 0; i < 2; i++)
+        if (b->streams[i]) cudaStreamDestroy(b->streams[i]);
+    if (b->start) cudaEventDestroy(b->start);
+    if (b->stop) cudaEventDestroy(b->stop);
+}
+
+/* ---- Statistics ------------------------------------------------------------------------------
  * Pure functions from samples to figures; NAN stands for what was not measured.
  */
 
@@ -982,8 +1401,9 @@ static int compare_doubles(const void *a, const void *b) {
 
 /* Returns the statistics of a cell's samples (stddev is the sample's, n - 1). */
 static struct stats stats_of(const struct cell *cell, int iters) {
-    struct stats s = {NAN, NAN, NAN, NAN, NAN};
+    struct stats s;
     int n = cell->count;
+    set_unknown(&s, sizeof s);
     if (n == 0) return s;
     double sum = 0, squares = 0, *sorted = cell->samples + iters;
     memcpy(sorted, cell->samples, (size_t)n * sizeof *sorted);
@@ -991,44 +1411,117 @@ static struct stats stats_of(const struct cell *cell, int iters) {
     for (int i = 0; i < n; i++) sum += sorted[i];
     s.mean = sum / n;
     for (int i = 0; i < n; i++) squares += (sorted[i] - s.mean) * (sorted[i] - s.mean);
-    s.stddev = n > 1 ? sqrt(squares / (n - 1)) : 0;
+    if (n > 1) s.stddev = sqrt(squares / (n - 1));
     s.median = (sorted[(n - 1) / 2] + sorted[n / 2]) / 2;
     s.min = sorted[0];
     s.max = sorted[n - 1];
     return s;
 }
 
+/* Fills in what follows from a row's medians. */
+static void compare_kinds(struct row *row) {
+    double pageable = row->cell[PAGEABLE].gbps.median, pinned = row->cell[PINNED].gbps.median;
+    row->ratio = pinned / pageable;
+    row->delta = pinned - pageable;
+}
+
+/* Fills in one row of the totals: all bytes over the time of the GPU that took longest. A total of which a
+ * part is missing is unknown. */
+static void add_up(const struct run *run, struct row *total, int r) {
+    for (int k = 0; k < KINDS; k++) {
+        struct cell *sum = &total->cell[k];
+        double bytes = 0, longest = 0;
+        sum->count = INT_MAX;
+        for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+            const struct cell *cell = &gpu->rows[r].cell[k];
+            double seconds = 0;
+            for (int i = 0; i < cell->count; i++) seconds += (double)total->bytes / cell->samples[i] / 1e9;
+            bytes += (double)total->bytes * cell->count;
+            longest = fmax(longest, seconds);
+            if (cell->count < sum->count) sum->count = cell->count;
+            if (cell->why[0]) snprintf(sum->why, WHY, "GPU %d failed", gpu->index);
+        }
+        set_unknown(&sum->gbps, sizeof sum->gbps);
+        if (sum->count) sum->gbps.median = sum->gbps.mean = bytes / longest / 1e9;
+    }
+    compare_kinds(total);
+}
+
+/* Returns the rate of a link that carries both directions at once where a row's direction has both. */
+static double direction_limit(const struct direction *direction, double limit) {
+    return limit * (direction->in && direction->out ? 2 : 1);
+}
+
+/* Returns the row of a GPU whose rates exceed `limit` (GB/s per direction) by most, or NULL. */
+static const struct row *row_above(const struct run *run, const struct gpu *gpu, double limit) {
+    const struct row *worst = NULL;
+    double most = 1;
+    for (const struct row *row = gpu->rows; row && row < gpu->rows + run->nrows; row++)
+        for (int k = 0; k < KINDS; k++)
+            if (row->cell[k].gbps.median / direction_limit(row->direction, limit) > most) {
+                most = row->cell[k].gbps.median / direction_limit(row->direction, limit);
+                worst = row;
+            }
+    return worst;
+}
+
+/* Returns what the link can carry in each direction in GB/s: as it is, or at the best that GPU and slot can
+ * do, if that is known. NAN where there is no limit, or where a measured rate exceeds it. */
+static double gpu_limit(const struct run *run, const struct gpu *gpu, bool best) {
+    const struct link *link = &gpu->link;
+    double most = pcie_limit(link->max_gen, link->max_width), limit = pcie_limit(link->gen, link->width);
+    if (best && most > 0) limit = most;
+    return link->kind == LINK_PCIE && limit > 0 && !row_above(run, gpu, limit) ? limit : NAN;
+}
+
 struct summary {
     double mean[KINDS], ratio;    /* GB/s: mean of the medians; pinned mean over pageable mean */
-    double limit, percent[KINDS]; /* limit of the direction in GB/s and share of it */
-    bool partial;                 /* small sizes were left out */
+    double limit, percent[KINDS]; /* limit of the direction in GB/s, and share of it */
+    bool small, single;           /* what was left out: small sizes, rows with one kind of memory */
 };
 
-/* Sums up one direction of a GPU over the sizes from summary_from on, or over all. */
-static struct summary summarize(const struct gpu *gpu, const struct direction *direction) {
-    const struct run *run = gpu->run;
-    struct summary s = {.partial = false};
-    bool any_large = false;
-    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
-        any_large |= row->bytes >= summary_from && (row->cell[PAGEABLE].count || row->cell[PINNED].count);
-    for (int k = 0; k < KINDS; k++) {
-        int n = 0;
-        double sum = 0;
-        for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) {
-            if (row->direction != direction || isnan(row->cell[k].gbps.median)) continue;
-            if (any_large && row->bytes < summary_from) {
-                s.partial = true;
-                continue;
+/* Returns whether both kinds of memory were measured in a row, or with `any` one of them. */
+static bool is_measured(const struct row *row, bool any) {
+    bool pageable = row->cell[PAGEABLE].count > 0, pinned = row->cell[PINNED].count > 0;
+    return any ? pageable || pinned : pageable && pinned;
+}
+
+/* Sums up one direction of a GPU. All means are over the same rows: those with both kinds, or where there are
+ * none those with one; and of these the ones from summary_from on, where there are such. */
+static struct summary summarize(const struct run *run, const struct gpu *gpu, const struct direction *direction) {
+    struct summary s = {.small = false};
+    const struct row *row, *end = gpu->rows + run->nrows;
+    bool any = true, large = false;
+    int n[KINDS] = {0, 0};
+    double sum[KINDS] = {0, 0};
+    for (row = gpu->rows; row < end; row++)
+        if (row->direction == direction && is_measured(row, false)) any = false;
+    for (row = gpu->rows; row < end; row++)
+        large |= row->direction == direction && is_measured(row, any) && row->bytes >= summary_from;
+    for (row = gpu->rows; row < end; row++) {
+        if (row->direction != direction || !is_measured(row, true)) continue;
+        bool single = !is_measured(row, any), small = large && row->bytes < summary_from;
+        s.single |= single;
+        s.small |= !single && small;
+        for (int k = 0; k < KINDS && !single && !small; k++)
+            if (row->cell[k].count) {
+                sum[k] += row->cell[k].gbps.median;
+                n[k]++;
             }
-            sum += row->cell[k].gbps.median;
-            n++;
-        }
-        s.mean[k] = n ? sum / n : NAN;
     }
-    s.ratio = s.mean[PINNED] / s.mean[PAGEABLE];
-    s.limit = link_limit(&gpu->link) * (direction->in && direction->out ? 2 : 1);
-    for (int k = 0; k < KINDS; k++) s.percent[k] = s.mean[k] / s.limit * 100;
+    s.limit = direction_limit(direction, gpu_limit(run, gpu, false));
+    for (int k = 0; k < KINDS; k++) {
+        s.mean[k] = n[k] ? sum[k] / n[k] : NAN;
+        s.percent[k] = s.mean[k] / s.limit * 100;
+    }
+    s.ratio = any ? NAN : s.mean[PINNED] / s.mean[PAGEABLE];
     return s;
+}
+
+/* Writes what a summary leaves out, as part of its title, into `out` and returns it. */
+static const char *summary_scope(const struct summary *s, char out[64]) {
+    snprintf(out, 64, "%s%s", s->small ? ", sizes of 16 MB and more" : "", s->single ? ", rows with both" : "");
+    return out;
 }
 
 /* What every format shows of a summary; its first three stand in the text's first block. */
@@ -1045,16 +1538,15 @@ static const struct summary_field {
 };
 enum { FIRST_BLOCK = 3 };
 
-/* Returns whether anything of a row was measured or failed, so that it belongs into the report. */
+/* Returns whether anything of a row was measured or failed, so that it belongs in the report. */
 static bool row_begun(const struct row *row) {
-    return row->cell[PAGEABLE].count || row->cell[PINNED].count || row->cell[PAGEABLE].why[0] ||
-           row->cell[PINNED].why[0];
+    return is_measured(row, true) || row->cell[PAGEABLE].why[0] || row->cell[PINNED].why[0];
 }
 
-/* Writes a row's status into `out`: "ok", "interrupted", or "failed: " and the reasons. */
-static const char *row_status(const struct gpu *gpu, const struct row *row, char out[STATUS_SIZE]) {
+/* Writes a row's status into `out` and returns it: "ok", "interrupted", or "failed: " and the reasons. */
+static const char *row_status(const struct run *run, const struct row *row, char out[STATUS_SIZE]) {
     const char *pageable = row->cell[PAGEABLE].why, *pinned = row->cell[PINNED].why;
-    int iters = gpu->run->opt->iters;
+    int iters = run->opt->iters;
     if (!*pageable && !*pinned)
         return row->cell[PAGEABLE].count < iters || row->cell[PINNED].count < iters ? "interrupted" : "ok";
     bool both = *pageable && *pinned && strcmp(pageable, pinned) != 0;
@@ -1062,20 +1554,155 @@ static const char *row_status(const struct gpu *gpu, const struct row *row, char
     return out;
 }
 
-/* A figure of --explain: its JSON key, its value (a word where it is no number), and the sentence
- * that follows from it; "" for a figure that another one's sentence names. */
+/* ---- Explaining ------------------------------------------------------------------------------
+ * With --explain: why pageable copies are slow, and what helps a program whose data lies in malloc'd
+ * memory. Each way is measured on data of the largest size: first D2H into memory that nobody has touched
+ * yet, then D2H and H2D again.
+ */
+
+/* Page-locks the memory for the time of one copy. */
+static bool copy_registered(struct bench *b, struct transfer t, char why[WHY]) {
+    if (cuda_failed(cudaHostRegister(t.host, t.bytes, cudaHostRegisterDefault), "cudaHostRegister", why)) return false;
+    bool good = copy_plain(b, t, why);
+    return !cuda_failed(cudaHostUnregister(t.host), "cudaHostUnregister", why) && good;
+}
+
+/* A row of this table is a way to copy: how, and from and to which memory. */
+static const struct way {
+    const char *name;
+    const struct memory *memory;
+    copy_fn *copy;
+    enum { ONE, SWEEP, ALL } threads; /* of --threads */
+    bool direct;                      /* threads without buffers */
+} ways[] = {
+    {"cudaMemcpy", &pageable_memory, copy_plain, ONE, false}, /* the others are compared with the first */
+    {"cudaMemcpy, 2 MB pages", &huge_memory, copy_plain, ONE, false},
+    {"cudaMemcpyAsync", &pageable_memory, copy_staged, ALL, true},
+    {"register, copy, unregister", &pageable_memory, copy_registered, ONE, false},
+    {"staged", &pageable_memory, copy_staged, SWEEP, false},
+    {"staged, 2 MB pages,", &huge_memory, copy_staged, ALL, false},
+    {"pinned: cudaMallocHost", &pin_methods[0], copy_plain, ONE, false},
+    {"pinned: 2 MB pages, cudaHostRegister", &pin_methods[2], copy_plain, ONE, false},
+};
+
+/* Makes copies for a tenth of a second, three at the most, and returns the median rate in GB/s; NAN if one
+ * failed: why in `why`. */
+static double time_way(struct bench *b, copy_fn *copy, struct transfer t, char why[WHY]) {
+    struct cell cell = {.samples = (double[6]){0}};
+    for (double begun = now(); !why[0] && (cell.count == 0 || (cell.count < 3 && now() - begun < 0.1));)
+        cell.samples[cell.count++] = time_copy(b, copy, t, why);
+    return why[0] ? NAN : stats_of(&cell, 3).median;
+}
+
+/* Measures one way's copies from and to `host`, into the last row. Memory that is pinned from the start is
+ * fresh when it has been got, which counts; other memory gives its pages back first. */
+static void measure_uses(struct bench *b, const struct way *way, void *host, char why[WHY]) {
+    struct explanation *e = &b->gpu->explanation;
+    struct help *help = &e->helps[e->nhelps - 1];
+    struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
+    bool is_pinned = way->memory->release != free_malloc;
+    if (!is_pinned) drop_pages(host, e->bytes);
+    double seconds = (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9;
+    help->gbps[USE_FRESH] = (double)e->bytes / (seconds + (is_pinned ? help->cost_s : 0)) / 1e9;
+    help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
+    t.in = e->bytes;
+    help->gbps[USE_H2D] = time_way(b, way->copy, t, why);
+}
+
+/* Measures one way by a number of threads and adds its row: gets its memory, which may be pinned, and its
+ * threads, and gives them back. */
+static void measure_way(struct bench *b, const struct way *way, int threads) {
+    struct explanation *e = &b->gpu->explanation;
+    struct help *help = &e->helps[e->nhelps];
+    void *host = b->buffers[PAGEABLE].at;
+    bool ours = way->memory == &pageable_memory, threaded = way->copy == copy_staged;
+    char why[WHY] = "";
+    if (interrupted || b->gpu->why[0] || e->nhelps == MAX_HELPS) return;
+    e->nhelps++;
+    help->threads = threads;
+    set_unknown(help->gbps, sizeof help->gbps);
+    snprintf(help->method, sizeof help->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
+             threads == 1 ? "" : "s");
+    double start = now();
+    bool got = ours || (!no_room(e->bytes, 1, help->method, why) &&
+                        !cuda_failed(way->memory->get(&host, e->bytes), help->method, why));
+    if (got && way->memory->release != free_malloc) help->pinned = e->bytes;
+    if (help->pinned) help->cost_s = now() - start;
+    start = now();
+    if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, why)) {
+        b->staged.direct = way->direct;
+        help->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
+        help->cost_s = now() - start;
+    }
+    if (!why[0]) measure_uses(b, way, host, why);
+    if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", help->method, why);
+    if (why[0]) note_if_lost(b->gpu, why);
+    staged_stop(&b->staged);
+    if (got && !ours) way->memory->release(host);
+}
+
+/* Measures how fast one core copies, in GB/s; the best of three, since a ceiling is asked for. NAN where
+ * there is no memory for it. */
+static double memcpy_rate(const struct bench *b, char why[WHY]) {
+    size_t n = b->gpu->explanation.bytes < wake_bytes ? b->gpu->explanation.bytes : wake_bytes;
+    void *to = no_room(n, 1, "memcpy by one core", why) ? NULL : malloc(n);
+    double best = NAN;
+    for (int i = 0; to && i < 4; i++) { /* the first touches the pages */
+        double start = now();
+        memcpy(to, b->buffers[PAGEABLE].at, n);
+        __asm__ volatile("" : : "r"(to) : "memory"); /* keeps the compiler from dropping the copy */
+        if (i) best = fmax(best, (double)n / (now() - start) / 1e9);
+    }
+    free(to);
+    return best;
+}
+
+/* Measures everything that --explain shows, into the GPU; what fails stays NAN. */
+static void measure_explanation(struct bench *b, int threads) {
+    struct explanation *e = &b->gpu->explanation;
+    void *host = b->buffers[PAGEABLE].at;
+    size_t bytes = b->buffers[PAGEABLE].bytes;
+    e->bytes = bytes < explain_bytes ? bytes : explain_bytes;
+    b->gpu->explained = true;
+    if (!bytes) snprintf(e->why, WHY, "there is no pageable buffer");
+    if (!bytes || !enter_gpu(b, e->why)) return;
+    staged_stop(&b->staged);
+    in_slices(fill, host, 0, e->bytes); /* --untouched may have dropped it */
+    e->memcpy_gbps = memcpy_rate(b, e->why);
+    double start = now();
+    if (!cuda_failed(cudaHostRegister(host, e->bytes, cudaHostRegisterDefault), "cudaHostRegister", e->why)) {
+        e->register_s_per_gb = (now() - start) / (double)e->bytes * 1e9;
+        cudaHostUnregister(host);
+    }
+    for (const struct way *way = ways; way < ways + COUNT(ways); way++) /* threads: 1, or 1, 2, 4 ... and all, or all */
+        for (int n = way->threads == ALL ? threads : 1; n; n = way->threads != SWEEP || n >= threads ? 0
+                                                               : n * 2 < threads                     ? n * 2
+                                                                                                     : threads)
+            measure_way(b, way, n);
+}
+
+/* A figure of "Why": its JSON key, its value (a word where it is no number), and the sentence that
+ * follows from it; "" for a figure that another one's sentence names. */
 struct figure {
     const char *key;
     double value;
     char word[32], text[WHY];
 };
-enum { FIGURES = 8 };
+enum { FIGURES = 9 };
+
+/* Returns a row of "What helps", found by the beginning of its name; one of NAN if there is none. */
+static const struct help *find_help(const struct explanation *e, const char *name) {
+    static const struct help none = {.gbps = {NAN, NAN, NAN}, .cost_s = NAN};
+    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
+        if (strncmp(help->method, name, strlen(name)) == 0) return help;
+    return &none;
+}
 
 /* Writes what pinning costs and, where copies were measured to set against it, when it has paid for
  * itself. `saved` is seconds per GB that a pinned copy saves. Returns the number of copies or NAN. */
 static double explain_pinning(struct figure *figure, const char *what, double saved, const char *size) {
     double copies = saved > 0 ? ceil(figure->value / saved) : NAN;
-    int n = snprintf(figure->text, WHY, "%.2f s per GB for %s", figure->value, what);
+    int n = snprintf(figure->text, WHY, "%.3f s per GB for %s", figure->value, what);
     if (copies > 0)
         snprintf(figure->text + n, WHY - (size_t)n, ": paid for after %.0f H2D cop%s of %s", copies,
                  copies == 1 ? "y" : "ies", size);
@@ -1083,190 +1710,271 @@ static double explain_pinning(struct figure *figure, const char *what, double sa
     return copies;
 }
 
+/* Writes how pageable H2D compares with one core's memcpy. `row` is NULL where that says nothing. */
+static void explain_memcpy(const struct run *run, const struct row *row, struct figure *figure) {
+    char size[32];
+    int n = snprintf(figure->text, WHY, "%.1f GB/s for memcpy by one core", figure->value);
+    if (!row) return;
+    double share = row->cell[PAGEABLE].gbps.median / figure->value;
+    snprintf(figure->text + n, WHY - (size_t)n, ": pageable H2D of %s ran at %.0f %% of it, %s",
+             size_label(row->bytes, size), share * 100,
+             run->opt->untouched ? "reading a source that was never written"
+             : share < 0.5       ? "so more than the CPU's copy holds it back"
+             : share < 1.3       ? "as a CPU copying into a pinned staging buffer would"
+                                 : "more than one core's plain copy gives");
+}
+
+/* Returns the largest H2D row, of the size that summaries begin with or more, or NULL: in smaller ones the
+ * cost of a call rules. */
+static const struct row *explained_row(const struct run *run, const struct gpu *gpu) {
+    const struct row *largest = NULL;
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+        if (row->direction == directions && row->bytes >= summary_from && row->cell[PAGEABLE].count &&
+            (!largest || row->bytes > largest->bytes))
+            largest = row;
+    return largest;
+}
+
 /* Turns what was measured into figures and sentences. A sentence says what its figures show, also
  * where that is not the usual story, and no more where a figure is missing. */
-static void explain_figures(const struct gpu *gpu, struct figure f[FIGURES]) {
-    const struct explain *e = &gpu->explained;
-    double rate[KINDS] = {NAN, NAN};
-    char size[32];
-    size_t largest = 0;
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        if (row->direction == directions && row->bytes >= largest && row->cell[PAGEABLE].count) {
-            largest = row->bytes;
-            for (int k = 0; k < KINDS; k++) rate[k] = row->cell[k].gbps.median;
-        }
-    double saved = 1 / rate[PAGEABLE] - 1 / rate[PINNED], share = rate[PAGEABLE] / e->memcpy_gbps;
-    size_label(largest, size);
+static void explain_figures(const struct run *run, const struct gpu *gpu, struct figure f[FIGURES]) {
+    static const char *const keys[FIGURES] = {"memcpy_gbps",
+                                              "d2h_cold_gbps",
+                                              "d2h_warm_gbps",
+                                              "malloc_host_s_per_gb",
+                                              "malloc_host_paid_after_copies",
+                                              "register_s_per_gb",
+                                              "register_paid_after_copies",
+                                              "threads_h2d_gbps",
+                                              "page_policy"};
+    const struct explanation *e = &gpu->explanation;
+    const struct row *row = explained_row(run, gpu);
+    const struct help *plain = find_help(e, "cudaMemcpy"), *pinned = find_help(e, "pinned: cudaMallocHost");
+    double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D];
+    double threads = find_help(e, "cudaMemcpyAsync")->gbps[USE_H2D],
+           got = pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
+    double saved = row ? 1 / row->cell[PAGEABLE].gbps.median - 1 / row->cell[PINNED].gbps.median : NAN;
+    double values[FIGURES] = {e->memcpy_gbps, cold, warm, got, NAN, e->register_s_per_gb, NAN, threads, NAN};
+    char size[32] = "";
     memset(f, 0, FIGURES * sizeof *f);
-    f[0] = (struct figure){.key = "memcpy_gbps", .value = e->memcpy_gbps};
-    int n = snprintf(f[0].text, WHY, "%.1f GB/s for memcpy by one core", e->memcpy_gbps);
-    if (!isnan(share))
-        snprintf(f[0].text + n, WHY - (size_t)n, ": pageable H2D of %s ran at %.0f %% of it, %s", size, share * 100,
-                 gpu->run->opt->untouched ? "reading a source that was never written"
-                 : share < 1.3            ? "as a CPU copying into a pinned staging buffer would"
-                                          : "more than one core's plain copy gives");
-    f[1] = (struct figure){.key = "d2h_cold_gbps", .value = e->cold_gbps};
-    snprintf(f[1].text, WHY, "%.1f GB/s for D2H into a fresh malloc buffer, %.1f GB/s into it again: first touch %s",
-             e->cold_gbps, e->warm_gbps,
-             e->cold_gbps < 0.8 * e->warm_gbps ? "is paid by the first copy" : "cost little here");
-    f[2] = (struct figure){.key = "d2h_warm_gbps", .value = e->warm_gbps};
-    f[3] = (struct figure){.key = "malloc_host_s_per_gb", .value = e->malloc_host_s_per_gb};
-    f[4] = (struct figure){.key = "malloc_host_paid_after_copies"};
+    for (int i = 0; i < FIGURES; i++) f[i] = (struct figure){.key = keys[i], .value = values[i]};
+    if (row) size_label(row->bytes, size);
+    explain_memcpy(run, row, &f[0]);
+    snprintf(f[1].text, WHY,
+             "%.1f GB/s for D2H into memory that nobody touched yet, %.1f GB/s into it again: first touch %s", cold,
+             warm, cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
     f[4].value = explain_pinning(&f[3], "cudaMallocHost", saved, size);
-    f[5] = (struct figure){.key = "register_s_per_gb", .value = e->register_s_per_gb};
-    f[6] = (struct figure){.key = "register_paid_after_copies"};
     f[6].value = explain_pinning(&f[5], "cudaHostRegister of written memory", saved, size);
+    if (!isnan(one) && run->threads > 1)
+        snprintf(f[7].text, WHY, "%.1f GB/s for pageable H2D by %d threads at once, %.1f GB/s by one: %s", threads,
+                 run->threads, one,
+                 threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
     for (int i = 0; i < FIGURES; i++)
         if (isnan(f[i].value)) f[i].text[0] = 0;
-    f[7] = (struct figure){.key = "page_policy"};
-    page_policy(f[7].word);
-    if (f[7].word[0])
-        snprintf(f[7].text, WHY, "%s: transparent huge pages, malloc gets %s", f[7].word,
-                 strcmp(f[7].word, "always") ? "4 KiB pages unless a program asks for more"
+    page_policy(f[8].word);
+    if (f[8].word[0])
+        snprintf(f[8].text, WHY, "%s: transparent huge pages, malloc gets %s", f[8].word,
+                 strcmp(f[8].word, "always") ? "4 KiB pages unless a program asks for more"
                                              : "2 MiB pages where it can");
 }
 
-/* ---- Reports -------------------------------------------------------------------------------
- * A writer gets the document's begin and end with no GPU, then begin, its rows and end for every
- * GPU and for the totals. All formats render the same columns[].
+/* Returns the seconds that a way takes for `copies` H2D copies, its cost at the start counted. */
+static double help_seconds(const struct explanation *e, const struct help *help, double copies) {
+    return help->cost_s + copies * (double)e->bytes / help->gbps[USE_H2D] / 1e9;
+}
+
+/* Writes a sentence for data that is copied once, or `copies` times, into `out` and returns it: which way is
+ * fastest, what it gains, and what it costs. "" where that can't be told. */
+static const char *advise(const struct explanation *e, double copies, char out[WHY]) {
+    const struct help *best = e->helps;
+    const char *when = copies > 1 ? "Data copied again and again" : "Data copied once";
+    out[0] = 0;
+    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
+        if (help_seconds(e, help, copies) < help_seconds(e, best, copies)) best = help;
+    double seconds = help_seconds(e, best, copies), gain = help_seconds(e, e->helps, copies) / seconds;
+    if (!e->nhelps || isnan(gain) || e->bytes < summary_from) return out;
+    if (gain < 1.05)
+        snprintf(out, WHY, "%s: nothing here beats cudaMemcpy as it is, at %.1f GB/s.", when, e->helps->gbps[USE_H2D]);
+    else snprintf(out, WHY, "%s: %s, %.1f times as fast as cudaMemcpy.", when, best->method, gain);
+    return out;
+}
+
+/* ---- Reports ---------------------------------------------------------------------------------
+ * A writer writes to a stream that it is given: standard output while rows are measured, or at the end
+ * the files of --output, from the same results. All formats render the same columns[].
  */
 
-enum field { HOST, INDEX, NAME, BUS_ID, LINK, LABEL, BYTES, DIRECTION, STAT, RATIO, DELTA, STATUS };
+/* What a format writes instead of some characters. */
+struct escapes {
+    const char *characters, *instead; /* a format of printf for the character */
+};
+static const struct escapes text_escapes = {"", ""}, csv_escapes = {"\"", "\"\""}, json_escapes = {"\"\\", "\\%c"},
+                            markdown_escapes = {"\\|*_`[]#~<&", "\\%c"}, xml_escapes = {"<>&\"", "&#%d;"};
 
+/* Returns the length of the UTF-8 sequence at `text` (Unicode standard, table 3-7), 0 if it is none or
+ * a control character, which could move the cursor. */
+static int utf8_length(const unsigned char *c) {
+    static const struct {
+        unsigned char first, last, least, most; /* of the first byte, of the second */
+        int length;
+    } forms[] = {{0x20, 0x7E, 0, 0xFF, 1},    {0xC2, 0xC2, 0xA0, 0xBF, 2}, {0xC3, 0xDF, 0x80, 0xBF, 2},
+                 {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
+                 {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4},
+                 {0xF4, 0xF4, 0x80, 0x8F, 4}};
+    for (size_t i = 0; i < COUNT(forms); i++) {
+        int n = 1;
+        if (*c < forms[i].first || *c > forms[i].last || c[1] < forms[i].least || c[1] > forms[i].most) continue;
+        while (n < forms[i].length && (c[n] & 0xC0) == 0x80) n++;
+        return n == forms[i].length ? n : 0;
+    }
+    return 0;
+}
+
+/* Writes a text with each character as the format needs it. Texts come from outside (the GPU's name, the
+ * host's, a path): what is not UTF-8 or controls a terminal becomes '?'. Writes `most` characters at most,
+ * then an ellipsis. */
+static void put_some(FILE *out, const char *text, const struct escapes *escapes, int most) {
+    for (; *text; most--) {
+        int n = utf8_length((const unsigned char *)text);
+        if (most == 0) fputs("…", out);
+        if (most == 0) return;
+        if (n == 0) fputc('?', out);
+        else if (strchr(escapes->characters, *text)) fprintf(out, escapes->instead, *text);
+        else fwrite(text, 1, (size_t)n, out);
+        text += n ? n : 1;
+    }
+}
+
+/* Writes all of a text. */
+static void put(FILE *out, const char *text, const struct escapes *escapes) { put_some(out, text, escapes, -1); }
+
+/* Writes a GPU's name as headings have it, `most` characters of it at most. */
+static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes) {
+    put_some(out, gpu->name, escapes, escapes == &xml_escapes ? 44 : -1);
+    if (run->visible > 1 && !gpu->total) fprintf(out, " (GPU %d, %s)", gpu->index, gpu->bus_id);
+}
+
+/* Writes how pinned memory was got into `out` and returns it. */
+static const char *pin_label(const struct run *run, char out[96]) {
+    const struct memory *pin = run->opt->pin;
+    if (pin->staged) snprintf(out, 96, "staged, %d thread%s, 2 MB chunks", run->threads, run->threads == 1 ? "" : "s");
+    else snprintf(out, 96, "%s", pin->choice.help);
+    return out;
+}
+
+/* What a column shows: of the run and the GPU, and of the row. */
+enum { HOST, INDEX, NAME, BUS_ID, LINK, PIN, THREADS, UNTOUCHED, PARALLEL };
+enum { LABEL = PARALLEL + 1, BYTES, DIRECTION, RATE, RATIO, DELTA, STATUS };
+
+/* A row of this table is a column. It shows a member of struct row, at an offset, or what column_text()
+ * writes for its field. A format leaves out the columns that have no name for it. */
 static const struct column {
-    const char *csv;          /* NULL: not in CSV */
-    const char *heading;      /* in the tables that people read; NULL: not there */
-    const char *format;       /* of the figure there */
+    const char *csv, *json;
+    const char *heading;      /* in the tables that people read */
     int heading_width, width; /* in the text table; negative: left-aligned */
-    enum field field;
-    enum kind kind; /* of a STAT, and where it is in struct stats */
-    size_t stat;
+    int field;
+    size_t at;      /* of a double, in struct row */
+    enum kind kind; /* of a rate */
 } columns[] = {
-#define STAT_OF(of, member) .field = STAT, .kind = of, .stat = offsetof(struct stats, member)
+#define RATE_OF(k, member) .field = RATE, .kind = k, .at = offsetof(struct row, cell[k].gbps.member)
     {"host", .field = HOST},
     {"gpu_index", .field = INDEX},
     {"gpu_name", .field = NAME},
     {"bus_id", .field = BUS_ID},
     {"link", .field = LINK},
-    {NULL, "Size", "%s", -6, -6, .field = LABEL},
-    {"size_bytes", .field = BYTES},
-    {"direction", "Dir", "%s", 4, 4, .field = DIRECTION},
-    {"pageable_gbps", "Pageable", "%.2f GB/s", 12, 15, STAT_OF(PAGEABLE, median)},
-    {"pinned_gbps", "Pinned", "%.2f GB/s", 12, 12, STAT_OF(PINNED, median)},
-    {"ratio", "Ratio", "%.1fx", 10, 8, .field = RATIO},
-    {"delta_gbps", "Pin-page", "%+.2f GB/s", 12, 13, .field = DELTA},
-    {"pageable_mean_gbps", STAT_OF(PAGEABLE, mean)},
-    {"pageable_min_gbps", STAT_OF(PAGEABLE, min)},
-    {"pageable_max_gbps", STAT_OF(PAGEABLE, max)},
-    {"pageable_stddev_gbps", STAT_OF(PAGEABLE, stddev)},
-    {"pinned_mean_gbps", STAT_OF(PINNED, mean)},
-    {"pinned_min_gbps", STAT_OF(PINNED, min)},
-    {"pinned_max_gbps", STAT_OF(PINNED, max)},
-    {"pinned_stddev_gbps", STAT_OF(PINNED, stddev)},
-    {"status", .field = STATUS},
+    {"pin", .field = PIN},
+    {"threads", .field = THREADS},
+    {"untouched", .field = UNTOUCHED},
+    {"parallel", .field = PARALLEL},
+    {NULL, NULL, "Size", -6, -6, .field = LABEL},
+    {"size_bytes", "bytes", .field = BYTES},
+    {"direction", "direction", "Dir", 4, 4, .field = DIRECTION},
+    {"pageable_gbps", "median", "Pageable", 12, 15, RATE_OF(PAGEABLE, median)},
+    {"pageable_mean_gbps", "mean", RATE_OF(PAGEABLE, mean)},
+    {"pageable_min_gbps", "min", RATE_OF(PAGEABLE, min)},
+    {"pageable_max_gbps", "max", RATE_OF(PAGEABLE, max)},
+    {"pageable_stddev_gbps", "stddev", RATE_OF(PAGEABLE, stddev)},
+    {"pinned_gbps", "median", "Pinned", 12, 12, RATE_OF(PINNED, median)},
+    {"pinned_mean_gbps", "mean", RATE_OF(PINNED, mean)},
+    {"pinned_min_gbps", "min", RATE_OF(PINNED, min)},
+    {"pinned_max_gbps", "max", RATE_OF(PINNED, max)},
+    {"pinned_stddev_gbps", "stddev", RATE_OF(PINNED, stddev)},
+    {"ratio", "ratio", "Ratio", 10, 8, .field = RATIO, .at = offsetof(struct row, ratio)},
+    {"delta_gbps", "delta", "Pin-page", 12, 13, .field = DELTA, .at = offsetof(struct row, delta)},
+    {"status", "status", .field = STATUS},
 };
 
-/* A column's value in one row: a text, or where that is NULL a number, NAN if unknown. */
-struct value {
-    const char *text;
+/* Where a column is shown: its row, and what that belongs to. */
+struct place {
+    const struct run *run;
+    const struct gpu *gpu;
+    const struct row *row;
+};
+
+/* Returns the width of the column of sizes in the text table: the course's, or the longest label's. */
+enum { LABEL_WIDTH = 6 };
+static int label_width(const struct run *run) {
+    int width = LABEL_WIDTH;
+    char size[32];
+    for (int i = 0; i < run->opt->nsizes; i++) {
+        int n = (int)strlen(size_label(run->opt->sizes[i], size));
+        if (n > width) width = n;
+    }
+    return width;
+}
+
+/* Returns whether a column holds a number; otherwise it is a text. */
+static bool is_number(const struct column *c) { return c->field == RATE || c->field == RATIO || c->field == DELTA; }
+
+/* Returns the number of a column that holds one; NAN where it is unknown. */
+static double column_number(const struct column *c, const struct row *row) {
     double number;
-    char buffer[STATUS_SIZE + WHY];
-};
+    memcpy(&number, (const char *)row + c->at, sizeof number);
+    return number;
+}
 
-/* Fetches the value of a column. */
-static void get_value(const struct column *c, const struct gpu *gpu, const struct row *row, struct value *v) {
-    const struct options *opt = gpu->run->opt;
-    char status[STATUS_SIZE];
-    v->text = NULL;
-    v->number = NAN;
+/* Returns a column as people read it, for all formats if it is a text; it may be in `out`. */
+static const char *column_text(const struct column *c, const struct place *p, char out[STATUS_SIZE]) {
+    const struct options *opt = p->run->opt;
     switch (c->field) {
-    case HOST: v->text = gpu->run->host; break;
-    case INDEX: v->number = gpu->index; break;
-    case NAME: v->text = gpu->name; break;
-    case BUS_ID: v->text = gpu->bus_id; break;
-    case LINK: v->text = gpu->index < 0 ? "" : link_label(&gpu->link, v->buffer); break;
-    case LABEL: v->text = size_label(row->bytes, v->buffer); break;
-    case BYTES:
-        snprintf(v->buffer, sizeof v->buffer, "%zu", row->bytes);
-        v->text = v->buffer;
-        break;
-    case DIRECTION: v->text = row->direction->name; break;
-    case STAT: v->number = member(&row->cell[c->kind].gbps, c->stat); break;
-    case RATIO: v->number = row->cell[PINNED].gbps.median / row->cell[PAGEABLE].gbps.median; break;
-    case DELTA: v->number = row->cell[PINNED].gbps.median - row->cell[PAGEABLE].gbps.median; break;
-    case STATUS:
-        snprintf(v->buffer, sizeof v->buffer, "%s%s%s%s", row_status(gpu, row, status),
-                 opt->untouched ? "; " UNTOUCHED : "", opt->pin == pin_methods ? "" : "; pinned by ",
-                 opt->pin == pin_methods ? "" : opt->pin->choice.help);
-        v->text = v->buffer;
-        break;
+    case HOST: return p->run->host;
+    case INDEX: return p->gpu->label;
+    case NAME: return p->gpu->name;
+    case BUS_ID: return p->gpu->bus_id;
+    case LINK: return p->gpu->total ? "" : link_label(&p->gpu->link, out);
+    case PIN: return opt->pin->choice.name;
+    case THREADS: return snprintf(out, 32, opt->pin->staged ? "%d" : "", p->run->threads), out;
+    case UNTOUCHED: return opt->untouched ? "yes" : "no";
+    case PARALLEL: return opt->parallel ? "yes" : "no";
+    case LABEL: return size_label(p->row->bytes, out);
+    case BYTES: return snprintf(out, 32, "%zu", p->row->bytes), out;
+    case DIRECTION: return p->row->direction->name;
+    case STATUS: return row_status(p->run, p->row, out);
+    case RATIO: return snprintf(out, 32, isfinite(p->row->ratio) ? "%.1fx" : "-", p->row->ratio), out;
+    case RATE: return rate_label(column_number(c, p->row), "", out);
+    case DELTA: return rate_label(column_number(c, p->row), "+", out);
     }
-    if (c->field == INDEX && gpu->index < 0) v->text = "total";
+    return "";
 }
 
-/* What a format writes instead of a character; NULL: the character itself. */
-typedef const char *escape_fn(unsigned char c, char buffer[8]);
-
-/* RFC 8259: quotes, backslashes and control characters. */
-static const char *escape_json(unsigned char c, char buffer[8]) {
-    if (c >= ' ' && c != '"' && c != '\\') return NULL;
-    snprintf(buffer, 8, c < ' ' ? "\\u%04x" : "\\%c", c);
-    return buffer;
+/* Returns the figure of a field of a summary. */
+static double summary_number(const struct summary *s, const struct summary_field *field) {
+    double number;
+    memcpy(&number, (const char *)s + field->at, sizeof number);
+    return number;
 }
 
-/* RFC 4180: quotes are doubled; the field is quoted by csv_row(). */
-static const char *escape_csv(unsigned char c, char buffer[8]) {
-    (void)buffer;
-    return c == '"' ? "\"\"" : NULL;
-}
-
-/* XML 1.0 has no control characters at all. */
-static const char *escape_xml(unsigned char c, char buffer[8]) {
-    snprintf(buffer, 8, "&#%d;", c);
-    return c < ' ' ? " " : strchr("<>&\"", c) ? buffer : NULL;
-}
-
-/* What GitHub would take for markup. */
-static const char *escape_markdown(unsigned char c, char buffer[8]) {
-    snprintf(buffer, 8, strchr("<&", c) ? "&#%d;" : "\\%c", c);
-    return c < ' ' ? " " : strchr("<&\\|*_`[]#~", c) ? buffer : NULL;
-}
-
-/* A name must not move the cursor. */
-static const char *escape_text(unsigned char c, char buffer[8]) {
-    (void)buffer;
-    return c < ' ' || c == 127 ? "?" : NULL;
-}
-
-/* Writes a text with each character as the format needs it; bytes of UTF-8 stay. */
-static void put(FILE *out, const char *text, escape_fn *escape) {
-    char buffer[8];
-    for (; *text; text++) {
-        const char *instead = escape((unsigned char)*text, buffer);
-        if (instead) fputs(instead, out);
-        else fputc(*text, out);
-    }
-}
-
-/* Writes lead, number and tail; `unknown` instead of number and tail for NAN and infinity. */
-static void put_number(const char *lead, const char *format, double number, const char *unknown) {
-    fputs(lead, stdout);
-    if (isfinite(number)) printf(format, number);
-    else fputs(unknown, stdout);
-}
-
-/* Writes a value as people read it into `out`. */
-static const char *readable(const struct column *c, const struct value *v, char out[64]) {
-    if (v->text) return v->text;
-    snprintf(out, 64, isfinite(v->number) ? c->format : "-", v->number);
-    return out;
+/* Writes a field of a summary as people read it. */
+static void put_summary_field(FILE *out, const struct summary *s, const struct summary_field *field) {
+    if (isfinite(summary_number(s, field))) fprintf(out, field->format, summary_number(s, field));
+    else fputc('-', out);
 }
 
 /* Where notes go and what stands around them. */
 struct notes {
     FILE *out;
     const char *first, *lead, *tail; /* before the first, before the others, behind each */
-    escape_fn *escape;
+    const struct escapes *escapes;
     int count;
 };
 
@@ -1278,380 +1986,484 @@ __attribute__((format(printf, 2, 3))) static void note(struct notes *to, const c
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     fputs(to->count++ ? to->lead : to->first, to->out);
-    put(to->out, text, to->escape);
+    put(to->out, text, to->escapes);
     fputs(to->tail, to->out);
 }
 
-/* The rules: each looks for one thing that a reader must know to read the figures. */
-
-/* Each reason once. */
-static void note_failures(struct notes *to, const struct gpu *gpu) {
+/* Writes why a cell failed into `out` and returns it: with its name, if it was begun. NULL if it did not
+ * fail, or failed for the reason of a cell before it. */
+static const char *cell_reason(const struct gpu *gpu, const struct row *row, enum kind kind, char out[STATUS_SIZE]) {
+    const struct cell *cell = &row->cell[kind];
     char size[32];
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
-        for (enum kind k = PAGEABLE; k < KINDS; k++)
-            if (row->cell[k].why[0] && !row->cell[k].again)
-                note(to, "%s %s %s failed: %s", size_label(row->bytes, size), row->direction->name, kind_names[k],
-                     row->cell[k].why);
+    if (!cell->why[0]) return NULL;
+    for (const struct row *before = gpu->rows; before <= row; before++)
+        for (enum kind k = PAGEABLE; k < (before == row ? kind : KINDS); k++)
+            if (strcmp(before->cell[k].why, cell->why) == 0) return NULL;
+    if (cell->samples)
+        snprintf(out, STATUS_SIZE, "%s %s %s: %s", size_label(row->bytes, size), row->direction->name, kind_names[kind],
+                 cell->why);
+    else snprintf(out, STATUS_SIZE, "%s", cell->why);
+    return out;
 }
 
-/* How much is there after Ctrl-C. */
-static void note_interruption(struct notes *to, const struct gpu *gpu) {
-    int begun = 0;
-    for (int r = 0; r < gpu->run->nrows; r++) begun += row_begun(&gpu->rows[r]);
-    if (interrupted)
-        note(to, "interrupted: %d of %d rows were begun, the last may hold fewer copies", begun, gpu->run->nrows);
+/* The rules of notes: each looks for one thing that a reader must know to read the figures. */
+
+/* What failed, each reason once. */
+static void note_failures(struct notes *to, const struct run *run, const struct gpu *gpu) {
+    char reason[STATUS_SIZE];
+    if (!gpu->ready && gpu->why[0]) note(to, "%s", gpu->why);
+    for (const struct row *row = gpu->rows; gpu->ready && row < gpu->rows + run->nrows; row++)
+        for (enum kind k = PAGEABLE; k < KINDS; k++)
+            if (cell_reason(gpu, row, k, reason)) note(to, "%s", reason);
+    if (gpu->explanation.why[0]) note(to, "--explain could not measure everything: %s", gpu->explanation.why);
+}
+
+/* What is missing after Ctrl-C. */
+static void note_interruption(struct notes *to, const struct run *run, const struct gpu *gpu) {
+    int whole = 0, part = 0;
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) {
+        char status[STATUS_SIZE];
+        bool ended = strcmp(row_status(run, row, status), "interrupted") != 0;
+        whole += ended;
+        part += !ended && row_begun(row);
+    }
+    if (!interrupted || gpu->why[0]) return;
+    if (!gpu->ready) note(to, "interrupted before it was measured");
+    else if (whole < run->nrows)
+        note(to, "interrupted: %d of %d rows are whole%s", whole, run->nrows,
+             part ? ", the last one holds fewer copies" : "");
+    else if (run->opt->explain) note(to, "interrupted: all rows are whole, --explain may be missing");
 }
 
 /* Options that change what a column means. */
-static void note_settings(struct notes *to, const struct gpu *gpu) {
-    const struct options *opt = gpu->run->opt;
-    if (opt->untouched) note(to, UNTOUCHED " (--untouched)");
+static void note_settings(struct notes *to, const struct run *run, const struct gpu *gpu) {
+    const struct options *opt = run->opt;
+    char text[96];
+    double rate[2] = {summarize(run, gpu, &directions[0]).mean[PAGEABLE],
+                      summarize(run, gpu, &directions[1]).mean[PAGEABLE]};
+    if (opt->untouched) note(to, "pageable source never written: reads the kernel's zero page (--untouched)");
     if (opt->pin != pin_methods)
-        note(to, "pinned memory from %s (--pin %s)", opt->pin->choice.help, opt->pin->choice.name);
+        note(to, "pinned memory from %s (--pin %s)", pin_label(run, text), opt->pin->choice.name);
+    if (opt->bidir && summarize(run, gpu, &directions[2]).mean[PAGEABLE] < 1.2 * fmax(rate[0], rate[1]))
+        note(to, "BiD pageable is no faster than one direction: the driver copies pageable memory one call after the "
+                 "other");
+    if (gpu->huge_missing)
+        note(to, "the kernel put %zu MB of the pinned buffer into small pages: see /sys/kernel/mm/transparent_hugepage",
+             (gpu->huge_missing + MIB - 1) / MIB);
 }
 
-/* A link below its maximum under load. */
-static void note_slow_link(struct notes *to, const struct gpu *gpu) {
+/* A link that is unknown, below its maximum, or not what it is said to be. */
+static void note_link(struct notes *to, const struct run *run, const struct gpu *gpu) {
     bool virtual = strcmp(host_kind(), "virtual machine") == 0;
-    if (link_below_max(&gpu->link))
-        note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", gpu->link.gen,
-             gpu->link.width, gpu->link.max_gen, gpu->link.max_width,
+    const struct link *link = &gpu->link;
+    double limit = pcie_limit(link->gen, link->width);
+    const struct row *above = link->kind == LINK_PCIE ? row_above(run, gpu, limit) : NULL;
+    char size[32], name[64], rate[32];
+    if (link->kind == LINK_UNKNOWN && link->why[0]) note(to, "the link is unknown: %s", link->why);
+    if (above)
+        note(to,
+             "%s %s at %s is more than the ~%.4g GB/s of %s: the link is not what NVML says, so nothing is compared "
+             "with it",
+             size_label(above->bytes, size), above->direction->name,
+             rate_label(fmax(above->cell[PAGEABLE].count ? above->cell[PAGEABLE].gbps.median : 0,
+                             above->cell[PINNED].count ? above->cell[PINNED].gbps.median : 0),
+                        "", rate),
+             direction_limit(above->direction, limit), link_label(link, name));
+    else if (link_below_max(link))
+        note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", link->gen, link->width,
+             link->max_gen, link->max_width,
              virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
                      : "reseat the card, check its slot, riser and the BIOS settings");
 }
 
-/* Rates above the limit, and cells that spread. */
-static void note_odd_rates(struct notes *to, const struct gpu *gpu) {
+/* Cells whose samples spread. */
+static void note_spread(struct notes *to, const struct run *run, const struct gpu *gpu) {
     char size[32];
     int wide = 0;
     double worst = SPREAD_LIMIT;
     const struct row *worst_row = NULL;
     enum kind worst_kind = PAGEABLE;
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++)
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
         for (enum kind k = PAGEABLE; k < KINDS; k++) {
-            const struct stats *s = &row->cell[k].gbps;
-            double spread = s->stddev / s->mean * 100, limit = summarize(gpu, row->direction).limit;
+            double spread = row->cell[k].gbps.stddev / row->cell[k].gbps.mean * 100;
             wide += spread > SPREAD_LIMIT;
-            if (spread > worst) {
-                worst = spread;
-                worst_row = row;
-                worst_kind = k;
-            }
-            if (s->median > limit)
-                note(to,
-                     "%s %s %s: %.2f GB/s is above the link's limit of %.4g GB/s: the link "
-                     "is not what NVML says, check with lspci -vv",
-                     size_label(row->bytes, size), row->direction->name, kind_names[k], s->median, limit);
+            if (!(spread > worst)) continue;
+            worst = spread;
+            worst_row = row;
+            worst_kind = k;
         }
     if (worst_row)
         note(to,
-             "%d cell%s spread over %d %% of the mean, %s %s %s most (%.0f %%): quiet the host "
-             "or raise --iters above %d",
+             "%d cell%s spread over %d %% of the mean, %s %s %s most (%.0f %%): quiet the host or raise --iters above "
+             "%d",
              wide, wide > 1 ? "s" : "", SPREAD_LIMIT, size_label(worst_row->bytes, size), worst_row->direction->name,
-             kind_names[worst_kind], worst, gpu->run->opt->iters);
+             kind_names[worst_kind], worst, run->opt->iters);
 }
 
 /* What else stood between the program and its figures. */
-static void note_surroundings(struct notes *to, const struct gpu *gpu) {
-    if (gpu->explain_why[0]) note(to, "--explain could not measure everything: %s", gpu->explain_why);
+static void note_surroundings(struct notes *to, const struct run *run, const struct gpu *gpu) {
+    if (run->confidential)
+        note(to, "confidential computing is on: the driver encrypts what it copies, so pinned memory is slow too");
     if (gpu->far_cpus)
         note(to,
-             "%d of the CPUs that the caller chose are not near the GPU: choose those of its NUMA node, see "
-             "nvidia-smi topo -m",
+             "%d of the CPUs that the caller chose are not near the GPU: choose those of its NUMA node, see nvidia-smi "
+             "topo -m",
              gpu->far_cpus);
-    if (gpu->busy_percent >= 10 || gpu->busy_processes)
-        note(to,
-             "the GPU was in use before the run (utilisation %u %%, %u other process%s): "
-             "repeat when it is idle",
+    if (gpu->busy_percent >= BUSY_LIMIT || gpu->busy_processes)
+        note(to, "the GPU was in use before the run (utilisation %u %%, %u other process%s): repeat when it is idle",
              gpu->busy_percent, gpu->busy_processes, gpu->busy_processes == 1 ? "" : "es");
 }
 
-static void (*const note_rules[])(struct notes *, const struct gpu *) = {
-    note_failures, note_interruption, note_settings, note_slow_link, note_odd_rates, note_surroundings,
+/* To add a note, add a rule. Failures come first. */
+static void (*const note_rules[])(struct notes *, const struct run *, const struct gpu *) = {
+    note_failures, note_interruption, note_settings, note_link, note_spread, note_surroundings,
 };
 
-/* Writes the notes of a GPU; totals have none. */
-static void put_notes(const struct gpu *gpu, struct notes to) {
-    for (size_t i = 0; gpu->index >= 0 && i < COUNT(note_rules); i++) note_rules[i](&to, gpu);
+/* Writes the notes of a GPU, all of them or without those of failures; totals have none. */
+static void put_notes(struct notes to, const struct run *run, const struct gpu *gpu, bool failures) {
+    for (size_t i = failures ? 0 : 1; !gpu->total && i < COUNT(note_rules); i++) note_rules[i](&to, run, gpu);
 }
 
-/* Writes what --explain found, a line per sentence, under a title. */
-static void put_explanation(FILE *out, const struct gpu *gpu, const char *title, const char *lead) {
+/* Writes a row of the table for people, or its headings (no row): padded in text, between bars in markdown.
+ * In text every column begins with a blank, whatever it holds. */
+static void put_row(FILE *out, const struct place *p, bool markdown) {
+    char text[STATUS_SIZE];
+    int wider = label_width(p->run) - LABEL_WIDTH;
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
+        if (!c->heading) continue;
+        const char *shown = p->row ? column_text(c, p, text) : c->heading;
+        int width = (p->row ? c->width : c->heading_width) - (c->field == LABEL ? wider : 0);
+        if (markdown) fprintf(out, "| %s ", shown);
+        else fprintf(out, "%s%*s", width < 0 || (int)strlen(shown) >= width ? " " : "", width, shown);
+    }
+    fputs(markdown ? "|\n" : "\n", out);
+}
+
+/* Writes a line of "What helps", or its headings (no `help`). */
+static void put_help(FILE *out, const struct help *help, const char *name, bool markdown) {
+    static const int widths[] = {36, 8, 8, 9, 9, 9};
+    char cells[COUNT(widths)][64] = {"", "H2D", "D2H", "D2H new", "pinned", "once"};
+    snprintf(cells[0], sizeof cells[0], "%s", name);
+    for (int u = 0; help && u < USES; u++)
+        snprintf(cells[1 + u], 64, isnan(help->gbps[u]) ? "-" : "%.1f", help->gbps[u]);
+    if (help) snprintf(cells[4], 64, help->pinned ? "%zu MB" : "-", (help->pinned + MIB - 1) / MIB);
+    if (help) snprintf(cells[5], 64, help->cost_s > 0 ? "%.3f s" : "-", help->cost_s);
+    for (size_t i = 0; i < COUNT(widths); i++)
+        fprintf(out, "%s%*s", markdown ? i ? " | " : "| " : "", markdown ? 0 : i ? widths[i] : -widths[i], cells[i]);
+    fputs(markdown ? " |\n" : "\n", out);
+}
+
+/* Writes "Why" and "What helps". */
+static void put_explanation(FILE *out, const struct run *run, const struct gpu *gpu, bool markdown) {
+    const struct explanation *e = &gpu->explanation;
+    const char *lead = markdown ? "- " : "";
     struct figure figures[FIGURES];
-    if (!gpu->run->opt->explain || gpu->index < 0) return;
-    fputs(title, out);
-    explain_figures(gpu, figures);
+    char text[WHY], size[32];
+    if (!gpu->explained) return;
+    explain_figures(run, gpu, figures);
+    fputs(markdown ? "\n#### Why\n\n" : "\n--- Why ---\n", out);
     for (int i = 0; i < FIGURES; i++)
         if (figures[i].text[0]) fprintf(out, "%s%s\n", lead, figures[i].text);
+    snprintf(text, sizeof text, "%s of malloc'd data", size_label(e->bytes, size));
+    fputs(markdown ? "\n#### What helps\n\n" : "\n--- What helps ---\n", out);
+    put_help(out, NULL, text, markdown);
+    if (markdown) fputs("|---|---:|---:|---:|---:|---:|\n", out);
+    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
+        put_help(out, help, help->method, markdown);
+    fputs(markdown ? "\n" : "", out);
+    fprintf(out, "%s\n%s", "Rates in GB/s; D2H new: into memory that nobody touched yet; once: before copying.",
+            markdown ? "\n" : "");
+    for (double copies = 1; copies <= 1000; copies *= 1000)
+        if (advise(e, copies, text)[0]) fprintf(out, "%s%s\n", lead, text);
 }
 
-/* Writes title, GPU, link and the head of the table. */
-static void text_begin(const struct run *run, const struct gpu *gpu) {
-    static const char line[] = "==============================================================\n";
-    char link[64];
+/* Writes the heading of the table, and what stands above it. */
+static void text_begin(FILE *out, const struct run *run, const struct gpu *gpu) {
+    static const char line[] = "==============================================================";
+    char text[64];
     if (!gpu) return;
-    printf("%s%sCPU↔GPU DMA Bandwidth Test (C + libcudart)\nGPU:  ", run->tables ? "\n" : "", line);
-    put(stdout, gpu->name, escape_text);
-    if (run->visible > 1 && gpu->index >= 0) printf(" (GPU %d, %s)", gpu->index, gpu->bus_id);
-    if (gpu->index >= 0) printf("\nLink: %s", link_label(&gpu->link, link));
-    printf("\n%s\n ", line);
-    for (const struct column *c = columns; c < columns + COUNT(columns); c++)
-        if (c->heading) printf("%*s", c->heading_width, c->heading);
-    puts("\n------------------------------------------------------------------");
+    fprintf(out, "%s%s\nCPU↔GPU DMA Bandwidth Test (C + libcudart)\nGPU:  ", gpu == run->gpus ? "" : "\n", line);
+    put_name(out, run, gpu, &text_escapes);
+    if (!gpu->total) fprintf(out, "\nLink: %s", link_label(&gpu->link, text));
+    fprintf(out, "\n%s\n%s", line, gpu->ready ? "\n" : "");
+    if (!gpu->ready) return;
+    put_row(out, &(struct place){run, gpu, NULL}, false);
+    for (int i = 0; i < 60 + label_width(run); i++) fputc('-', out);
+    fputc('\n', out);
 }
 
 /* Writes a line of the table. */
-static void text_row(const struct gpu *gpu, const struct row *row) {
-    struct value v;
-    char shown[64];
-    putchar(' ');
-    for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
-        if (!c->heading) continue;
-        get_value(c, gpu, row, &v);
-        printf("%*s", c->width, readable(c, &v, shown));
-    }
-    putchar('\n');
+static void text_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
+    if (gpu->ready) put_row(out, &(struct place){run, gpu, row}, false);
 }
 
 /* Writes the summaries, in the course's layout, and the prose. */
-static void text_end(const struct run *run, const struct gpu *gpu) {
-    char link[64];
+static void text_end(FILE *out, const struct run *run, const struct gpu *gpu) {
+    char text[64];
     if (!gpu) return;
-    for (int d = 0; d < run->ndirections; d++) {
-        const struct direction *direction = &directions[d];
-        struct summary s = summarize(gpu, direction);
-        printf("\n--- Summary (%s%s) ---\n", direction->name, s.partial ? ", sizes of 16 MB and more" : "");
+    for (const struct direction *d = directions; gpu->ready && d < directions + run->ndirections; d++) {
+        struct summary s = summarize(run, gpu, d);
+        fprintf(out, "\n--- Summary (%s%s) ---\n", d->name, summary_scope(&s, text));
         for (size_t i = 0; i < COUNT(summary_fields); i++) {
-            if (i == FIRST_BLOCK && (!direction->limit_in_text || isnan(s.limit))) break;
-            if (i == FIRST_BLOCK) {
-                printf("\nTheoretical (%s%s): ", direction->out ? "2 x " : "", link_label(&gpu->link, link));
-            } else {
-                int width = i < FIRST_BLOCK ? 10 : 20;
-                printf("%s:%*s", summary_fields[i].label, width - (int)strlen(summary_fields[i].label), "");
-            }
-            put_number("", summary_fields[i].format, member(&s, summary_fields[i].at), "-");
-            putchar('\n');
+            int width = i < FIRST_BLOCK ? 10 : 20;
+            if (i == FIRST_BLOCK && (!d->limit_in_text || isnan(s.limit))) break;
+            if (i == FIRST_BLOCK)
+                fprintf(out, "\nTheoretical (%s%s): ", d->out ? "2 x " : "", link_label(&gpu->link, text));
+            else fprintf(out, "%s:%*s", summary_fields[i].label, width - (int)strlen(summary_fields[i].label), "");
+            put_summary_field(out, &s, &summary_fields[i]);
+            fputc('\n', out);
         }
     }
-    put_notes(gpu, (struct notes){stdout, "\nnote: ", "note: ", "\n", escape_text, 0});
-    put_explanation(stdout, gpu, "\n--- Why ---\n", "");
+    put_notes((struct notes){out, "\nnote: ", "note: ", "\n", &text_escapes, 0}, run, gpu, true);
+    put_explanation(out, run, gpu, false);
 }
 
 /* Writes the heading and the head of the table. */
-static void markdown_begin(const struct run *run, const struct gpu *gpu) {
-    char link[64];
+static void markdown_begin(FILE *out, const struct run *run, const struct gpu *gpu) {
+    char text[96];
     if (!gpu) return;
-    printf("%s### ", run->tables ? "\n" : "");
-    put(stdout, gpu->name, escape_markdown);
-    if (run->visible > 1 && gpu->index >= 0) printf(" (GPU %d, %s)", gpu->index, gpu->bus_id);
-    if (gpu->index >= 0) printf(", %s", link_label(&gpu->link, link));
-    printf(": cudaMemcpy, median of %d copies, pinned by %s\n\n", run->opt->iters, run->opt->pin->choice.help);
+    fprintf(out, "%s### ", gpu == run->gpus ? "" : "\n");
+    put_name(out, run, gpu, &markdown_escapes);
+    if (!gpu->total) fprintf(out, ", %s", link_label(&gpu->link, text));
+    fprintf(out, ": cudaMemcpy, median of %d cop%s, pinned by %s\n", run->opt->iters,
+            run->opt->iters == 1 ? "y" : "ies", pin_label(run, text));
+    if (!gpu->ready) return;
+    fputc('\n', out);
+    put_row(out, &(struct place){run, gpu, NULL}, true);
     for (const struct column *c = columns; c < columns + COUNT(columns); c++)
-        if (c->heading) printf("| %s ", c->heading);
-    puts("|");
-    for (const struct column *c = columns; c < columns + COUNT(columns); c++)
-        if (c->heading) printf("|---%s", strcmp(c->format, "%s") == 0 ? "" : ":");
-    puts("|");
+        if (c->heading) fprintf(out, "|---%s", is_number(c) ? ":" : "");
+    fputs("|\n", out);
 }
 
 /* Writes a line of the table. */
-static void markdown_row(const struct gpu *gpu, const struct row *row) {
-    struct value v;
-    char shown[64];
-    for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
-        if (!c->heading) continue;
-        get_value(c, gpu, row, &v);
-        printf("| %s ", readable(c, &v, shown));
-    }
-    puts("|");
+static void markdown_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
+    if (gpu->ready) put_row(out, &(struct place){run, gpu, row}, true);
 }
 
 /* Writes the summaries as a second table, and the prose. */
-static void markdown_end(const struct run *run, const struct gpu *gpu) {
+static void markdown_end(FILE *out, const struct run *run, const struct gpu *gpu) {
+    char text[64];
     if (!gpu) return;
-    printf("\n| Summary |");
-    for (size_t i = 0; i < COUNT(summary_fields); i++) printf(" %s |", summary_fields[i].label);
-    printf("\n|---|");
-    for (size_t i = 0; i < COUNT(summary_fields); i++) printf("---:|");
-    for (int d = 0; d < run->ndirections; d++) {
-        struct summary s = summarize(gpu, &directions[d]);
-        printf("\n| %s%s |", directions[d].name, s.partial ? ", sizes of 16 MB and more" : "");
+    if (gpu->ready)
+        fputs("\n| Summary | Pageable | Pinned | Ratio | Limit | Pinned efficiency | Pageable efficiency |\n"
+              "|---|---:|---:|---:|---:|---:|---:|\n",
+              out);
+    for (const struct direction *d = directions; gpu->ready && d < directions + run->ndirections; d++) {
+        struct summary s = summarize(run, gpu, d);
+        fprintf(out, "| %s%s |", d->name, summary_scope(&s, text));
         for (size_t i = 0; i < COUNT(summary_fields); i++) {
-            put_number(" ", summary_fields[i].format, member(&s, summary_fields[i].at), "-");
-            fputs(" |", stdout);
+            fputc(' ', out);
+            put_summary_field(out, &s, &summary_fields[i]);
+            fputs(" |", out);
         }
+        fputc('\n', out);
     }
-    putchar('\n');
-    put_notes(gpu, (struct notes){stdout, "\n- ", "- ", "\n", escape_markdown, 0});
-    put_explanation(stdout, gpu, "\n#### Why\n\n", "- ");
+    put_notes((struct notes){out, "\n- ", "- ", "\n", &markdown_escapes, 0}, run, gpu, true);
+    put_explanation(out, run, gpu, true);
 }
 
 /* Writes the one header line of the document. */
-static void csv_begin(const struct run *run, const struct gpu *gpu) {
+static void csv_begin(FILE *out, const struct run *run, const struct gpu *gpu) {
     (void)run;
     for (const struct column *c = columns; !gpu && c < columns + COUNT(columns); c++)
-        if (c->csv) printf("%s%s", c > columns ? "," : "", c->csv);
-    if (!gpu) putchar('\n');
+        if (c->csv) fprintf(out, "%s%s", c > columns ? "," : "", c->csv);
+    if (!gpu) fputc('\n', out);
 }
 
-/* Writes a record; a field is quoted where it has to be. */
-static void csv_row(const struct gpu *gpu, const struct row *row) {
-    struct value v;
+/* Writes a record; a field is quoted where it has to be (RFC 4180), and empty where it is unknown. */
+static void csv_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
+    char text[STATUS_SIZE];
     for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
         if (!c->csv) continue;
-        get_value(c, gpu, row, &v);
-        const char *quote = v.text && strpbrk(v.text, ",\"\r\n") ? "\"" : "";
-        printf("%s%s", c > columns ? "," : "", quote);
-        if (v.text) put(stdout, v.text, escape_csv);
-        else put_number("", "%.6g", v.number, "");
-        fputs(quote, stdout);
+        double number = is_number(c) ? column_number(c, row) : NAN;
+        const char *shown = is_number(c) ? "" : column_text(c, &(struct place){run, gpu, row}, text);
+        const char *quote = strpbrk(shown, ",\"") ? "\"" : "";
+        fprintf(out, "%s%s", c > columns ? "," : "", quote);
+        if (isfinite(number)) fprintf(out, "%.6g", number);
+        else put(out, shown, &csv_escapes);
+        fputs(quote, out);
     }
-    putchar('\n');
+    fputc('\n', out);
 }
 
-/* CSV has no place for prose: it goes to stderr. */
-static void csv_end(const struct run *run, const struct gpu *gpu) {
-    (void)run;
-    if (!gpu) return;
-    put_notes(gpu, (struct notes){stderr, PROGRAM ": note: ", PROGRAM ": note: ", "\n", escape_text, 0});
-    put_explanation(stderr, gpu, "", PROGRAM ": ");
+/* CSV has no place for prose: beside standard output it goes to stderr, where failures have been told. */
+static void csv_end(FILE *out, const struct run *run, const struct gpu *gpu) {
+    if (!gpu || out != stdout) return;
+    put_notes((struct notes){stderr, PROGRAM ": note: ", PROGRAM ": note: ", "\n", &text_escapes, 0}, run, gpu, false);
+    put_explanation(stderr, run, gpu, false);
 }
 
-/* Writes `,"key":` (no comma after an opening brace) and a string, or null for "". */
-static void json_string(const char *key, const char *text) {
-    fputs(key, stdout);
-    if (*text) putchar('"');
-    put(stdout, *text ? text : "null", escape_json);
-    if (*text) putchar('"');
-}
-
-/* Writes `key` and a number with six digits, null for NAN. */
-static void json_number(const char *key, double number) { put_number(key, "%.6g", number, "null"); }
-
-/* Writes a cell: its statistics and all samples, or null if it has none. */
-static void json_cell(const char *key, const struct cell *cell) {
-    fputs(key, stdout);
-    if (!cell->count) {
-        fputs("null", stdout);
-        return;
+/* Writes JSON (RFC 8259) by a format: %s is a string, null if it is empty; %S text as it is; %g a number, null
+ * if it is unknown; %d and %z integers; %b a truth value. A single quote stands for a double one. */
+static void json(FILE *out, const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    for (; *format; format++) {
+        char kind = *format == '%' ? *++format : 0;
+        if (!kind) fputc(*format == '\'' ? '"' : *format, out);
+        else if (kind == 'S') fputs(va_arg(args, const char *), out);
+        else if (kind == 's') {
+            const char *text = va_arg(args, const char *);
+            fputs(*text ? "\"" : "null", out);
+            put(out, text, &json_escapes);
+            fputs(*text ? "\"" : "", out);
+        } else if (kind == 'g') {
+            double number = va_arg(args, double);
+            fprintf(out, isfinite(number) ? "%.6g" : "null", number);
+        } else if (kind == 'z') fprintf(out, "%zu", va_arg(args, size_t));
+        else if (kind == 'd') fprintf(out, "%d", va_arg(args, int));
+        else fputs(va_arg(args, int) ? "true" : "false", out);
     }
-    json_number("{\"median\":", cell->gbps.median);
-    json_number(",\"mean\":", cell->gbps.mean);
-    json_number(",\"min\":", cell->gbps.min);
-    json_number(",\"max\":", cell->gbps.max);
-    json_number(",\"stddev\":", cell->gbps.stddev);
-    fputs(",\"samples\":[", stdout);
-    for (int i = 0; cell->samples && i < cell->count; i++) json_number(i ? "," : "", cell->samples[i]);
-    fputs("]}", stdout);
+    va_end(args);
 }
 
-/* Writes the members that GPUs and totals share: results, summary, notes. */
-static void json_results(const struct gpu *gpu) {
-    char status[STATUS_SIZE];
-    const char *comma = "";
-    fputs("\"results\":[", stdout);
-    for (const struct row *row = gpu->rows; row < gpu->rows + gpu->run->nrows; row++) {
-        if (!row_begun(row)) continue;
-        printf("%s{\"bytes\":%zu,\"direction\":\"%s\"", comma, row->bytes, row->direction->name);
-        json_cell(",\"pageable\":", &row->cell[PAGEABLE]);
-        json_cell(",\"pinned\":", &row->cell[PINNED]);
-        json_number(",\"ratio\":", row->cell[PINNED].gbps.median / row->cell[PAGEABLE].gbps.median);
-        json_number(",\"delta\":", row->cell[PINNED].gbps.median - row->cell[PAGEABLE].gbps.median);
-        json_string(",\"status\":", row_status(gpu, row, status));
-        putchar('}');
+/* Writes a cell: its columns and all samples, or null if it has none. */
+static void json_cell(FILE *out, const struct row *row, enum kind kind) {
+    const struct cell *cell = &row->cell[kind];
+    const char *comma = "{";
+    fprintf(out, ",\"%s\":%s", kind_names[kind], cell->count ? "" : "null");
+    if (!cell->count) return;
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
+        if (!c->json || c->field != RATE || c->kind != kind) continue;
+        json(out, "%S'%S':%g", comma, c->json, column_number(c, row));
         comma = ",";
     }
-    fputs("],\"summary\":{", stdout);
-    for (int d = 0; d < gpu->run->ndirections; d++) {
-        struct summary s = summarize(gpu, &directions[d]);
-        printf("%s\"%s\":", d ? "," : "", directions[d].name);
-        for (size_t i = 0; i < COUNT(summary_fields); i++) {
-            printf("%s\"%s\":", i ? "," : "{", summary_fields[i].key);
-            json_number("", member(&s, summary_fields[i].at));
-        }
-        putchar('}');
+    fputs(",\"samples\":[", out);
+    for (int i = 0; cell->samples && i < cell->count; i++) json(out, "%S%g", i ? "," : "", cell->samples[i]);
+    fputs("]}", out);
+}
+
+/* Writes a row: its columns, with the kinds of memory before the ratio. */
+static void json_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
+    char text[STATUS_SIZE];
+    json(out, "{'bytes':%z", row->bytes);
+    for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
+        if (!c->json || c->field == RATE || c->field == BYTES) continue;
+        for (enum kind k = PAGEABLE; c->field == RATIO && k < KINDS; k++) json_cell(out, row, k);
+        if (is_number(c)) json(out, ",'%S':%g", c->json, column_number(c, row));
+        else json(out, ",'%S':%s", c->json, column_text(c, &(struct place){run, gpu, row}, text));
     }
-    fputs("},\"notes\":[", stdout);
-    put_notes(gpu, (struct notes){stdout, "\"", ",\"", "\"", escape_json, 0});
-    putchar(']');
+    fputc('}', out);
 }
 
-/* Opens the object: program, host, versions, settings. */
-static void json_begin(const struct run *run, const struct gpu *gpu) {
-    const struct options *opt = run->opt;
-    if (gpu) return;
-    json_string("{\"tool\":", PROGRAM);
-    json_string(",\"version\":", VERSION);
-    json_string(",\"host\":", run->host);
-    json_string(",\"time\":", run->time);
-    printf(",\"cuda_runtime\":\"%d.%d\",\"cuda_driver\":\"%d.%d\"", run->runtime / 1000, run->runtime % 1000 / 10,
-           run->driver / 1000, run->driver % 1000 / 10);
-    printf(",\"settings\":{\"iters\":%d,\"warmup\":%d,\"pin\":\"%s\",\"untouched\":%s,\"parallel\":%s},"
-           "\"gpus\":[",
-           opt->iters, opt->warmup, opt->pin->choice.name, opt->untouched ? "true" : "false",
-           opt->parallel ? "true" : "false");
+/* Writes the members that GPUs and totals share: results and summary. */
+static void json_results(FILE *out, const struct run *run, const struct gpu *gpu) {
+    const char *comma = "";
+    fputs("\"results\":[", out);
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) {
+        if (!row_begun(row)) continue;
+        fputs(comma, out);
+        json_row(out, run, gpu, row);
+        comma = ",";
+    }
+    fputs("],\"summary\":{", out);
+    for (int d = 0; d < run->ndirections; d++) {
+        struct summary s = summarize(run, gpu, &directions[d]);
+        json(out, "%S'%S':{", d ? "," : "", directions[d].name);
+        for (size_t i = 0; i < COUNT(summary_fields); i++)
+            json(out, "%S'%S':%g", i ? "," : "", summary_fields[i].key, summary_number(&s, &summary_fields[i]));
+        fputc('}', out);
+    }
+    fputc('}', out);
 }
 
-/* Writes one of a link's numbers, null where it is unknown. */
-static void json_known(const char *key, double number) { json_number(key, number > 0 ? number : NAN); }
-
-/* A GPU is written when it has ended: the link is what its copies have shown by then. */
-static void json_end(const struct run *run, const struct gpu *gpu) {
-    static const char *const kinds[] = {"unknown", "pcie", "nvlink-c2c", "integrated"};
+/* Writes what --explain found. */
+static void json_explanation(FILE *out, const struct run *run, const struct gpu *gpu) {
+    const struct explanation *e = &gpu->explanation;
     struct figure figures[FIGURES];
-    if (!gpu) {
-        printf("%s,\"status\":\"%s\"}\n", run->tables > run->ngpus ? "" : "]", status_name(run->status));
-        return;
-    }
-    if (gpu->index < 0) {
-        fputs("],\"totals\":{", stdout);
-    } else {
-        printf("%s{\"index\":%d", run->tables ? "," : "", gpu->index);
-        json_string(",\"name\":", gpu->name);
-        json_string(",\"uuid\":", gpu->uuid);
-        json_string(",\"bus_id\":", gpu->bus_id);
-        json_string(",\"link\":{\"kind\":", kinds[gpu->link.kind]);
-        json_known(",\"gen\":", gpu->link.gen);
-        json_known(",\"width\":", gpu->link.width);
-        json_known(",\"max_gen\":", gpu->link.max_gen);
-        json_known(",\"max_width\":", gpu->link.max_width);
-        json_known(",\"limit_gbps\":", link_limit(&gpu->link));
-        fputs("},", stdout);
-    }
-    json_results(gpu);
-    if (run->opt->explain && gpu->index >= 0) {
-        explain_figures(gpu, figures);
-        for (int i = 0; i < FIGURES; i++) {
-            printf("%s\"%s\":", i ? "," : ",\"explain\":{", figures[i].key);
-            if (figures[i].word[0]) json_string("", figures[i].word);
-            else json_number("", figures[i].value);
-        }
-        putchar('}');
-    }
-    putchar('}');
+    char text[2][WHY];
+    explain_figures(run, gpu, figures);
+    json(out, "{'bytes':%z", e->bytes);
+    for (int i = 0; i < FIGURES; i++)
+        if (figures[i].word[0]) json(out, ",'%S':%s", figures[i].key, figures[i].word);
+        else json(out, ",'%S':%g", figures[i].key, figures[i].value);
+    fputs(",\"helps\":[", out);
+    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
+        json(out,
+             "%S{'method':%s,'threads':%d,'h2d_gbps':%g,'d2h_gbps':%g,'d2h_fresh_gbps':%g,'pinned_bytes':%z,'cost_s':%"
+             "g}",
+             help > e->helps ? "," : "", help->method, help->threads, help->gbps[USE_H2D], help->gbps[USE_D2H],
+             help->gbps[USE_FRESH], help->pinned, help->cost_s);
+    json(out, "],'once':%s,'again':%s}", advise(e, 1, text[0]), advise(e, 1000, text[1]));
 }
 
-/* JSON has its rows in its end. */
-static void no_row(const struct gpu *gpu, const struct row *row) { (void)gpu, (void)row; }
+/* Returns a link's number, NAN where it is unknown. */
+static double known(double number) { return number > 0 ? number : NAN; }
 
-static const struct writer {
-    struct choice choice;
-    void (*begin)(const struct run *, const struct gpu *);
-    void (*row)(const struct gpu *, const struct row *);
-    void (*end)(const struct run *, const struct gpu *);
-} writers[] = {
-    {{"text", "the table and summaries"}, text_begin, text_row, text_end},
-    {{"markdown", "a GitHub table for notes"}, markdown_begin, markdown_row, markdown_end},
-    {{"csv", "one line per size and direction; notes on stderr"}, csv_begin, csv_row, csv_end},
-    {{"json", "one object on one line, with all samples"}, json_begin, no_row, json_end},
-};
+/* Writes a GPU. */
+static void json_gpu(FILE *out, const struct run *run, const struct gpu *gpu) {
+    static const char *const kinds[] = {"unknown", "pcie", "nvlink-c2c", "integrated"};
+    const struct link *link = &gpu->link;
+    json(out, "{'index':%d,'name':%s,'uuid':%s,'bus_id':%s,", gpu->index, gpu->name, gpu->uuid, gpu->bus_id);
+    json(out, "'link':{'kind':%s,'gen':%g,'width':%g,'max_gen':%g,'max_width':%g,'limit_gbps':%g},", kinds[link->kind],
+         known(link->gen), known(link->width), known(link->max_gen), known(link->max_width),
+         gpu_limit(run, gpu, false));
+    json_results(out, run, gpu);
+    fputs(gpu->explained ? ",\"explain\":" : ",\"explain\":null", out);
+    if (gpu->explained) json_explanation(out, run, gpu);
+    fputs(",\"notes\":[", out);
+    put_notes((struct notes){out, "\"", ",\"", "\"", &json_escapes, 0}, run, gpu, true);
+    fputs("]}", out);
+}
 
-/* ---- Chart ---------------------------------------------------------------------------------
- * An SVG that needs nothing else: per GPU a title and a panel for each direction, in it two bars
- * per size and the limit as a dashed line. It carries its own background, light or dark.
+/* Returns the word for an exit status. */
+static const char *status_name(enum exit_code code) {
+    return code == DONE            ? "ok"
+           : code == INTERRUPTED   ? "interrupted"
+           : code == BELOW_MINIMUM ? "below minimum"
+                                   : "failed";
+}
+
+/* Writes a version as CUDA counts, 1000 * major + 10 * minor, into `out` and returns it; "" for none. */
+static const char *version_label(int version, char out[32]) {
+    snprintf(out, 32, version ? "%d.%d" : "", version / 1000, version % 1000 / 10);
+    return out;
+}
+
+/* Writes the whole object when the run has ended, whatever the end. */
+static void json_end(FILE *out, const struct run *run, const struct gpu *gpu) {
+    const struct options *opt = run->opt;
+    char runtime[32], driver[32];
+    if (gpu) return;
+    json(out, "{'tool':%s,'version':%s,'schema':%d,'host':%s,'time':%s,'duration_s':%g,", PROGRAM, VERSION, 1,
+         run->host, run->time, now() - run->begun);
+    json(out, "'cpu':%s,'cuda_runtime':%s,'cuda_driver':%s,'driver_release':%s,'settings':{'sizes':[", run->cpu,
+         version_label(run->runtime, runtime), version_label(run->driver, driver), run->release);
+    for (int i = 0; i < opt->nsizes; i++) json(out, "%S%z", i ? "," : "", opt->sizes[i]);
+    json(out, "],'iters':%d,'warmup':%d,'pin':%s,'threads':%d,", opt->iters, opt->warmup, opt->pin->choice.name,
+         run->threads);
+    json(out, "'untouched':%b,'parallel':%b,'bidir':%b,'verify':%b,'affinity':%b},'gpus':[", opt->untouched,
+         opt->parallel, opt->bidir, !opt->no_verify, !opt->no_affinity);
+    for (const struct gpu *g = run->gpus; g < run->gpus + run->ngpus; g++) {
+        if (g > run->gpus) fputc(',', out);
+        json_gpu(out, run, g);
+    }
+    fputs(run->totals.ready ? "],\"totals\":{" : "],\"totals\":null", out);
+    if (run->totals.ready) json_results(out, run, &run->totals);
+    json(out, "%S,'status':%s,'exit_status':%d,'error':%s}\n", run->totals.ready ? "}" : "", status_name(run->status),
+         (int)run->status, run->error);
+}
+
+/* A format that is written whole at its end has nothing to do before. */
+static void no_begin(FILE *out, const struct run *run, const struct gpu *gpu) { (void)out, (void)run, (void)gpu; }
+static void no_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
+    (void)out, (void)run, (void)gpu, (void)row;
+}
+
+/* ---- Chart -----------------------------------------------------------------------------------
+ * An SVG that needs nothing else. Per GPU it has a block with a column for each direction and two bars
+ * for each size, and with --explain one for "What helps". Bars lie on their side: so there is room for
+ * every label, however many sizes there are. Lengths are pixels of a page 760 wide.
  */
 
-enum { CHART_WIDTH = 760, CHART_LEFT = 46, CHART_PLOT = 700, CHART_TITLE = 34, CHART_PANEL = 250, CHART_BAR = 170 };
+enum { CHART_WIDTH = 760, CHART_HEAD = 100, CHART_BAR = 17, CHART_GROUP = 46, CHART_FOOT = 34 };
+
+/* Columns side by side with one row of labels on their left. */
+struct chart {
+    FILE *out;
+    double top, left, step; /* upper edge of the first row; begin of the first column; from one to the next */
+    double plot, height;    /* width of a column's axis, height of all rows */
+};
 
 /* Returns the upper end of an axis that shows `most`: the next 1, 1.6, 2, 4, 6 or 8 times a power of 10. */
 static double axis_end(double most) {
@@ -1662,122 +2474,203 @@ static double axis_end(double most) {
     return 10 * power;
 }
 
-/* Draws the bars and the name of one size, in `width` pixels from `x` on; `base` is the zero line. */
-static void chart_group(FILE *out, const struct row *row, const double box[3], double end) {
-    double x = box[0], base = box[1], width = box[2], bar = fmin(width * 0.4, 60);
-    char size[32];
-    for (int k = 0; k < KINDS; k++) {
-        double value = row->cell[k].gbps.median, left = x + width / 2 + (k - 1) * bar;
-        if (isnan(value)) continue;
-        double height = value / end * CHART_BAR, middle = left + bar / 2;
-        fprintf(out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>", kind_names[k],
-                left + 1, base - height, bar - 2, height);
-        if (bar > 30)
-            fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%.1f</text>\n", middle, base - height - 4,
-                    value);
-        else /* upright: in the bar if it is long enough, so that it does not meet the limit */
-            fprintf(out, "<text%s transform=\"translate(%.1f %.1f) rotate(-90)\">%.1f</text>\n",
-                    height > 34 ? " class=\"in\"" : "", middle + 4, base - height + (height > 34 ? 30 : -4), value);
-    }
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%s</text>\n", x + width / 2, base + 16,
-            size_label(row->bytes, size));
+/* Returns a geometry for `columns` columns, with room for labels on the left. */
+static struct chart chart_layout(FILE *out, double top, double left, int columns) {
+    double step = (CHART_WIDTH - left) / columns;
+    return (struct chart){.out = out, .top = top, .left = left, .step = step, .plot = step - 24};
 }
 
-/* Draws one direction of a GPU; `top` is the panel's upper edge. */
-static void chart_panel(FILE *out, const struct gpu *gpu, const struct direction *direction, double top) {
-    const struct run *run = gpu->run;
-    double limit = summarize(gpu, direction).limit, most = isnan(limit) ? 0 : limit;
-    double base = top + 46 + CHART_BAR, width = CHART_PLOT / (double)run->opt->nsizes, x = CHART_LEFT;
-    for (int r = 0; r < run->nrows; r++)
-        for (int k = 0; k < KINDS; k++)
-            if (gpu->rows[r].direction == direction) most = fmax(most, gpu->rows[r].cell[k].gbps.median);
-    double end = axis_end(most * 1.02);
-    fprintf(out, "<text class=\"head\" x=\"%d\" y=\"%.1f\">%s, GB/s</text>\n", CHART_LEFT, top + 16, direction->name);
-    for (int i = 0; i <= 4; i++) {
-        double y = base - CHART_BAR * i / 4.0;
-        fprintf(out, "<path class=\"grid\" d=\"M%d %.1fh%d\"/>", CHART_LEFT, y, CHART_PLOT);
-        fprintf(out, "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.4g</text>\n", CHART_LEFT - 6, y + 4, end * i / 4);
-    }
-    for (int r = 0; r < run->nrows; r++) {
-        if (gpu->rows[r].direction != direction) continue;
-        chart_group(out, &gpu->rows[r], (double[]){x, base, width}, end);
-        x += width;
+/* Draws a column's heading, grid and numbers, and its limit where there is one. */
+static void chart_column(const struct chart *c, int column, const char *heading, const double end_limit[2]) {
+    double x = c->left + column * c->step, end = end_limit[0], limit = end_limit[1];
+    fprintf(c->out, "<text class=\"head\" x=\"%.1f\" y=\"%.1f\">%s, GB/s</text>\n", x, c->top - 26, heading);
+    for (int i = 0; i <= 2; i++) {
+        double at = x + c->plot * i / 2;
+        fprintf(c->out, "<path class=\"grid\" d=\"M%.1f %.1fv%.1f\"/>", at, c->top - 4, c->height);
+        fprintf(c->out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.5g</text>\n", at, c->top - 8, end * i / 2);
     }
     if (isnan(limit)) return;
-    double y = base - limit / end * CHART_BAR;
-    fprintf(out, "<path class=\"limit\" d=\"M%d %.1fh%d\"/>", CHART_LEFT, y, CHART_PLOT);
-    fprintf(out, "<text class=\"limit-text\" x=\"%d\" y=\"%.1f\">limit %.4g GB/s</text>\n", CHART_LEFT + 4, y - 5,
-            limit);
+    fprintf(c->out, "<path class=\"limit\" d=\"M%.1f %.1fv%.1f\"/>", x + c->plot * limit / end, c->top - 4, c->height);
+    fprintf(c->out, "<text class=\"limit-text\" x=\"%.1f\" y=\"%.1f\">limit %.5g</text>\n", x + c->plot * limit / end,
+            c->top + c->height + 12, limit);
 }
 
-/* Draws the tables of a run into its chart file; the caller closes it and sees whether it could be
- * written. */
-static void chart_write(const struct run *run) {
-    static const char style[] = "<style>"
-                                "text{font:12px "
-                                "system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:15px}"
-                                ".head{font-weight:600}.in{fill:#fff}.back{fill:#fff}.grid{stroke:#d0d7de}"
-                                ".pageable{fill:#9a6700}.pinned{fill:#0969da}"
-                                ".limit{stroke:#cf222e;stroke-dasharray:6 4}.limit-text{fill:#cf222e}"
-                                "@media(prefers-color-scheme:dark){"
-                                "text{fill:#e6edf3}.in{fill:#0d1117}.back{fill:#0d1117}.grid{stroke:#30363d}"
-                                ".pageable{fill:#d29922}.pinned{fill:#58a6ff}"
-                                ".limit{stroke:#ff7b72}.limit-text{fill:#ff7b72}}"
-                                "</style>";
-    FILE *out = run->chart;
-    double top = 10;
-    char link[64];
-    int tables = run->tables, height = CHART_TITLE + run->ndirections * CHART_PANEL;
-    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\"", out);
-    fprintf(out, " viewBox=\"0 0 %d %d\"", CHART_WIDTH, tables * height + 20);
-    fprintf(out, " width=\"%d\" height=\"%d\">\n%s\n", CHART_WIDTH, tables * height + 20, style);
-    fputs("<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n", out);
-    for (int t = 0; t < tables; t++, top += height) {
-        const struct gpu *gpu = t < run->ngpus ? &run->gpus[t] : &run->totals;
-        fprintf(out, "<text class=\"title\" x=\"%d\" y=\"%.0f\">", CHART_LEFT, top + 20);
-        put(out, gpu->name, escape_xml);
-        if (run->visible > 1 && gpu->index >= 0) fprintf(out, " (GPU %d)", gpu->index);
-        if (gpu->index >= 0) fprintf(out, ", %s", link_label(&gpu->link, link));
-        fprintf(out, ", %.10s</text>\n", run->time);
-        for (int k = 0; k < KINDS; k++) {
-            double x = CHART_LEFT + CHART_PLOT - 150 + 84 * k, y = top + CHART_TITLE + 6;
-            fprintf(out, "<rect class=\"%s\" x=\"%.0f\" y=\"%.0f\" width=\"11\" height=\"11\"/>", kind_names[k], x, y);
-            fprintf(out, "<text x=\"%.0f\" y=\"%.0f\">%s</text>\n", x + 16, y + 10, kind_names[k]);
-        }
-        for (int d = 0; d < run->ndirections; d++)
-            chart_panel(out, gpu, &directions[d], top + CHART_TITLE + d * CHART_PANEL);
+/* Draws a bar with its value, in it where it is long enough; a word for a cell that has none. */
+static void chart_bar(const struct chart *c, double x, double y, const char *kind, const double value_end[2]) {
+    double value = value_end[0], length = fmax(1, value / value_end[1] * c->plot);
+    bool inside = length > 54;
+    fprintf(c->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>", kind, x, y, length,
+            CHART_BAR);
+    fprintf(c->out, "<text class=\"%s%s\" x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", inside ? "in in-" : "",
+            inside ? kind : "", x + length + (inside ? -5 : 4), y + 13,
+            value < 0.1    ? 4
+            : value < 1000 ? 1
+                           : 0,
+            value);
+}
+
+/* Draws the two bars of a row in its column, or what became of them. */
+static void chart_cells(const struct chart *c, const struct row *row, double y, const double at_end[2]) {
+    for (int k = 0; k < KINDS; k++, y += CHART_BAR + 1) {
+        const struct cell *cell = &row->cell[k];
+        if (cell->count) chart_bar(c, at_end[0], y, kind_names[k], (double[]){cell->gbps.median, at_end[1]});
+        else
+            fprintf(c->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", cell->why[0] ? "limit-text" : "",
+                    at_end[0] + 4, y + 13, cell->why[0] ? "✗ failed" : "–");
     }
+}
+
+/* Returns the end of the axis of a direction: one for H2D and D2H, so that bars can be compared. */
+static double chart_end(const struct run *run, const struct gpu *gpu, const struct direction *direction) {
+    bool both = direction->in && direction->out;
+    double limit = direction_limit(direction, gpu_limit(run, gpu, false)), most = isnan(limit) ? 0 : limit;
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+        for (int k = 0; k < KINDS; k++)
+            if ((row->direction->in && row->direction->out) == both) most = fmax(most, row->cell[k].gbps.median);
+    return axis_end(most * 1.001);
+}
+
+/* Draws the table of a GPU. Returns where it ends. */
+static double chart_table(FILE *out, const struct run *run, const struct gpu *gpu, double top) {
+    struct chart c = chart_layout(out, top + CHART_HEAD + 30, 96, run->ndirections);
+    char size[32];
+    c.height = run->opt->nsizes * CHART_GROUP;
+    for (int d = 0; d < run->ndirections; d++) {
+        double end = chart_end(run, gpu, &directions[d]), y = c.top;
+        chart_column(&c, d, directions[d].name,
+                     (double[]){end, direction_limit(&directions[d], gpu_limit(run, gpu, false))});
+        for (int r = d; r < run->nrows; r += run->ndirections, y += CHART_GROUP) {
+            if (d == 0)
+                fprintf(out, "<text x=\"86\" y=\"%.1f\" class=\"label\">%s</text>\n", y + 23,
+                        size_label(gpu->rows[r].bytes, size));
+            chart_cells(&c, &gpu->rows[r], y, (double[]){c.left + d * c.step, end});
+        }
+    }
+    return c.top + c.height + CHART_FOOT;
+}
+
+/* Draws "What helps". Returns where it ends. */
+static double chart_helps(FILE *out, const struct explanation *e, double top) {
+    struct chart c = chart_layout(out, top + 60, 290, USES);
+    static const char *const use_names[] = {"H2D", "D2H", "D2H new"};
+    double most = 0, y = c.top;
+    char size[32];
+    c.height = e->nhelps * (CHART_BAR + 7);
+    for (int i = 0; i < e->nhelps * USES; i++) most = fmax(most, e->helps[i / USES].gbps[i % USES]);
+    fprintf(out, "<text class=\"head\" x=\"12\" y=\"%.1f\">What helps: %s of malloc'd data</text>\n", top + 10,
+            size_label(e->bytes, size));
+    for (int u = 0; u < USES; u++) chart_column(&c, u, use_names[u], (double[]){axis_end(most), NAN});
+    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++, y += CHART_BAR + 7) {
+        fprintf(out, "<text class=\"label\" x=\"280\" y=\"%.1f\">%s</text>\n", y + 13, help->method);
+        for (int u = 0; u < USES; u++)
+            if (!isnan(help->gbps[u]))
+                chart_bar(&c, c.left + u * c.step, y, help->pinned >= e->bytes ? "pinned" : "pageable",
+                          (double[]){help->gbps[u], axis_end(most)});
+    }
+    return c.top + c.height + CHART_FOOT;
+}
+
+/* Writes a GPU's title, what the bars mean, and the legend. */
+static void chart_head(FILE *out, const struct run *run, const struct gpu *gpu, double top) {
+    const struct options *opt = run->opt;
+    char text[96];
+    fprintf(out, "<text class=\"title\" x=\"12\" y=\"%.0f\">", top + 24);
+    put_name(out, run, gpu, &xml_escapes);
+    fprintf(out, "</text>\n<text x=\"12\" y=\"%.0f\">%s%s%.10s, median of %d after %d%s%s</text>\n", top + 46,
+            gpu->total ? "" : link_label(&gpu->link, text), gpu->total ? "" : ", ", run->time, opt->iters, opt->warmup,
+            opt->untouched ? ", pageable source never written" : "", opt->parallel ? ", GPUs at once" : "");
+    if (!gpu->ready) fprintf(out, "<text class=\"limit-text\" x=\"12\" y=\"%.0f\">✗ not measured</text>\n", top + 70);
+    for (int k = 0; k < KINDS && gpu->ready; k++) {
+        fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.0f\" width=\"14\" height=\"14\"/>", kind_names[k], 12 + 120 * k,
+                top + 59);
+        fprintf(out, "<text x=\"%d\" y=\"%.0f\">%s%s%s</text>\n", 32 + 120 * k, top + 71, kind_names[k],
+                k == PINNED ? ": " : "", k == PINNED ? pin_label(run, text) : "");
+    }
+}
+
+/* Draws the blocks of a run. They are drawn twice: to nowhere first, to learn how high the chart is. */
+static double chart_blocks(FILE *out, const struct run *run) {
+    double top = 0;
+    for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++) {
+        const struct gpu *shown = gpu < run->gpus + run->ngpus ? gpu : &run->totals;
+        if (shown->total && !shown->ready) continue;
+        chart_head(out, run, shown, top);
+        top = shown->ready ? chart_table(out, run, shown, top) : top + CHART_HEAD;
+        if (shown->explained && shown->explanation.nhelps) top = chart_helps(out, &shown->explanation, top);
+    }
+    return top;
+}
+
+/* Writes the chart when the run has ended. */
+static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
+    static const char style[] =
+        "<style>text{font:15px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:18px}"
+        ".head{font-weight:600}.label,.in{text-anchor:end}.tick,.limit-text{text-anchor:middle}.tick{font-size:13px}"
+        ".back{fill:#fff}.grid{stroke:#d0d7de}.pageable{fill:#e3b341;stroke:#7d4e00}.pinned{fill:#0550ae;stroke:#"
+        "0550ae}"
+        "text.in-pageable{fill:#1f2328;stroke:none}text.in-pinned{fill:#fff;stroke:none}.limit{stroke:#cf222e;stroke-"
+        "dasharray:6 4}"
+        "text.limit-text{fill:#cf222e}@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{"
+        "stroke:#30363d}"
+        ".pageable{fill:#7d4e00;stroke:#d29922}.pinned{fill:#79c0ff;stroke:#79c0ff}text.in-pageable{fill:#e6edf3}"
+        "text.in-pinned{fill:#0d1117}.limit{stroke:#ff7b72}text.limit-text{fill:#ff7b72}}</style>\n";
+    FILE *nowhere = gpu ? NULL : fopen("/dev/null", "we");
+    double height = nowhere ? chart_blocks(nowhere, run) : 0;
+    if (nowhere) fclose(nowhere);
+    if (gpu || run->ngpus == 0) return;
+    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" height=\"%.0f\">\n",
+            CHART_WIDTH, height, CHART_WIDTH, height);
+    fprintf(out, "%s<rect class=\"back\" width=\"100%%\" height=\"100%%\"/>\n", style);
+    chart_blocks(out, run);
     fputs("</svg>\n", out);
 }
 
-/* ---- Command line --------------------------------------------------------------------------
+/* A row of this table is an output format. begin and end get the document first and last (no GPU), and in
+ * between every GPU and the totals; standard output gets rows as they are measured. */
+static const struct writer {
+    struct choice choice;
+    const char *suffix; /* of --output's files */
+    void (*begin)(FILE *, const struct run *, const struct gpu *);
+    void (*row)(FILE *, const struct run *, const struct gpu *, const struct row *);
+    void (*end)(FILE *, const struct run *, const struct gpu *);
+} writers[] = {
+    {{"text", "the table and summaries"}, ".txt", text_begin, text_row, text_end},
+    {{"markdown", "a GitHub table for notes"}, ".md", markdown_begin, markdown_row, markdown_end},
+    {{"csv", "one line per row; notes on stderr"}, ".csv", csv_begin, csv_row, csv_end},
+    {{"json", "one object on one line"}, ".json", no_begin, no_row, json_end},
+    {{"svg", "a bar chart"}, ".svg", no_begin, no_row, svg_end},
+};
+
+/* Writes a GPU, or the totals, as far as there is something to say of it. */
+static void write_gpu(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
+    writer->begin(out, run, gpu);
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+        if (row_begun(row)) writer->row(out, run, gpu, row);
+    writer->end(out, run, gpu);
+}
+
+/* Writes a whole report. */
+static void write_report(FILE *out, const struct writer *writer, const struct run *run) {
+    writer->begin(out, run, NULL);
+    for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) write_gpu(out, writer, run, gpu);
+    if (run->totals.ready) write_gpu(out, writer, run, &run->totals);
+    writer->end(out, run, NULL);
+}
+
+/* ---- Command line ----------------------------------------------------------------------------
  * One table feeds getopt, the setters and the help. A setter returns false and says in `why` what
  * is wrong with its value.
  */
 
-/* Reads a number in decimal notation from `*text`, moves it behind, and returns the number; NAN if
- * there is none. Not strtod: that follows the locale and takes hex, inf and exponents. */
+/* Reads a number in decimal notation and moves `*text` behind it; NAN if there is none. Only digits and a
+ * point reach strtod, which would also take signs, hex, exponents, inf and nan. */
 static double read_decimal(const char **text) {
-    double number = 0, unit = 1;
-    int digits = 0, points = 0;
-    for (; isdigit((unsigned char)**text) || (**text == '.' && !points); ++*text) {
-        if (**text == '.') {
-            points++;
-            continue;
-        }
-        number = number * 10 + (**text - '0');
-        unit *= points ? 10 : 1;
-        digits++;
-    }
-    return digits && isfinite(number) && isfinite(unit) ? number / unit : NAN;
-}
-
-/* Returns a whole number from `least` to `most`, or -1. */
-static int read_count(const char *value, int least, int most, char why[WHY]) {
-    const char *end = value;
-    double number = strchr(value, '.') ? NAN : read_decimal(&end);
-    snprintf(why, WHY, "must be a whole number from %d to %d", least, most);
-    return *end || !(number >= least && number <= most) ? -1 : (int)number;
+    size_t n = strspn(*text, "0123456789.");
+    char *end;
+    double number = n ? strtod(*text, &end) : NAN;
+    if (n == 0 || end != *text + n || !isfinite(number)) return NAN;
+    *text = end;
+    return number;
 }
 
 /* Stores one size in bytes: a decimal number and a unit of units[], none meaning G. */
@@ -1847,87 +2740,97 @@ static bool set_sizes(struct options *opt, const char *value, char why[WHY]) {
     return add_sizes(opt, value, why);
 }
 
-/* --iters: timed copies. */
-static bool set_iters(struct options *opt, const char *value, char why[WHY]) {
-    opt->iters = read_count(value, 1, MAX_COPIES, why);
-    return opt->iters >= 0;
-}
-
-/* --warmup: untimed copies. */
-static bool set_warmup(struct options *opt, const char *value, char why[WHY]) {
-    opt->warmup = read_count(value, 0, MAX_COPIES, why);
-    return opt->warmup >= 0;
-}
-
 /* --device: indices separated by commas, or all. Whether they exist is seen later. */
 static bool set_devices(struct options *opt, const char *value, char why[WHY]) {
     opt->ndevices = 0;
-    if (strcmp(value, "all") == 0) return true;
-    for (size_t n = 0;; value += n + 1) {
-        char item[8];
-        n = strcspn(value, ",");
-        snprintf(item, sizeof item, "%.*s", (int)n, value);
-        int device = n < sizeof item ? read_count(item, 0, MAX_GPUS - 1, why) : -1;
+    opt->all_devices = strcmp(value, "all") == 0;
+    for (const char *end = value; !opt->all_devices; value = ++end) {
+        size_t digits = strspn(value, "0123456789");
+        long device = digits && digits < 4 ? strtol(value, NULL, 10) : -1;
+        end = value + digits;
         snprintf(why, WHY, "must be \"all\" or indices from 0 to %d such as 0,2", MAX_GPUS - 1);
-        if (device < 0) return false;
-        snprintf(why, WHY, "names GPU %d twice", device);
+        if (device < 0 || device >= MAX_GPUS || (*end && *end != ',')) return false;
+        snprintf(why, WHY, "names GPU %ld twice", device);
         for (int i = 0; i < opt->ndevices; i++)
             if (opt->devices[i] == device) return false;
-        opt->devices[opt->ndevices++] = device;
-        if (!value[n]) return true;
+        opt->devices[opt->ndevices++] = (int)device;
+        if (!*end) break;
     }
+    return true;
 }
 
-/* --min-efficiency: per cent. */
-static bool set_minimum(struct options *opt, const char *value, char why[WHY]) {
-    const char *end = value;
-    opt->min_efficiency = read_decimal(&end);
-    snprintf(why, WHY, "must be a percentage above 0, up to 100");
-    return !*end && opt->min_efficiency > 0 && opt->min_efficiency <= 100;
+/* Writes a list of names for a message that begins with `lead`. */
+static void list_names(char why[WHY], const char *lead, const char *name, bool first) {
+    if (first) snprintf(why, WHY, "%s", lead);
+    snprintf(why + strlen(why), WHY - strlen(why), "%s %s", first ? "" : ",", name);
 }
 
-/* --chart: a path; whether it can be written is seen later. */
-static bool set_chart(struct options *opt, const char *value, char why[WHY]) {
-    snprintf(why, WHY, "names no file");
-    opt->chart = value;
-    return *value;
+/* --output: a path whose suffix names the format; whether it can be written is seen later. */
+static bool add_output(struct options *opt, const char *value, char why[WHY]) {
+    size_t length = strlen(value);
+    struct output *output = &opt->outputs[opt->noutputs];
+    snprintf(why, WHY, "is more than %d files", MAX_OUTPUTS);
+    if (opt->noutputs == MAX_OUTPUTS) return false;
+    for (size_t i = 0; i < COUNT(writers); i++) {
+        size_t n = strlen(writers[i].suffix);
+        list_names(why, "must end in one of", writers[i].suffix, i == 0);
+        if (length <= n || strcmp(value + length - n, writers[i].suffix) != 0) continue;
+        *output = (struct output){.path = value, .writer = &writers[i]};
+        opt->noutputs++;
+        return true;
+    }
+    return false;
 }
 
-/* An option does one of three things: it calls `set`, or stores at `offset` in struct options the
- * row of `choices` that its value names, or sets the bool there. */
+/* A row of this table is an option. It does one of four things: it calls `set`, stores at `offset` in
+ * struct options a number within a range (an int where `whole`), or the row of `choices` that its value names,
+ * or sets the bool there. */
 static const struct option_row {
     char letter;
+    bool listing; /* means something with --list */
     const char *name, *argument, *help;
     size_t offset;
     bool (*set)(struct options *, const char *value, char why[WHY]);
     const void *choices;
     size_t nchoices, stride;
+    double least, most;
+    bool whole;
 } options_table[] = {
-#define STRING(number)     #number
-#define EXPAND(number)     STRING(number)
-#define FLAG(member)       .offset = offsetof(struct options, member)
-#define CHOICE(member, of) FLAG(member), .choices = of, .nchoices = COUNT(of), .stride = sizeof(of)[0]
-    {'s', "sizes", "SIZE...",
-     "buffer sizes: 0.1 0.5 1 or 0.1,0.5,1, in units B, K, M, G, T,\n"
-     "none meaning G; 64K:1G doubles from one to the other (default " DEFAULT_SIZES ")",
+#define STRING(number)           #number
+#define EXPAND(number)           STRING(number)
+#define FLAG(member)             .offset = offsetof(struct options, member)
+#define CHOICE(member, of)       FLAG(member), .choices = of, .nchoices = COUNT(of), .stride = sizeof(of)[0]
+#define NUMBER(member, from, to) FLAG(member), .least = from, .most = to
+    {'s', 0, "sizes", "SIZE...",
+     "buffer sizes: 0.1 0.5 1 or 0.1,0.5,1; units B, K,\nM, G, T, none meaning G; 64K:1G doubles from one to\nthe "
+     "other (default " DEFAULT_SIZES ")",
      .set = set_sizes},
-    {'i', "iters", "N", "timed copies per cell (default " EXPAND(DEFAULT_ITERS) ")", .set = set_iters},
-    {'w', "warmup", "N", "untimed copies first (default " EXPAND(DEFAULT_WARMUP) ")", .set = set_warmup},
-    {'d', "device", "LIST", "GPUs as CUDA counts them: 0, or 0,2, or all (default 0)", .set = set_devices},
-    {'p', "parallel", NULL, "drive the listed GPUs at the same moment, and print totals", FLAG(parallel)},
-    {'b', "bidir", NULL, "add rows BiD: half the buffer in, half out, at once", FLAG(bidir)},
-    {'m', "pin", "METHOD", "what the Pinned column uses (default malloc-host)", CHOICE(pin, pin_methods)},
-    {'u', "untouched", NULL, "leave the pageable source unwritten, as older scripts do", FLAG(untouched)},
-    {'x', "explain", NULL, "measure what makes the difference: section \"Why\"", FLAG(explain)},
-    {'f', "format", "FMT", "how to print (default text)", CHOICE(format, writers)},
-    {'c', "chart", "FILE.svg", "also write a bar chart", .set = set_chart},
-    {'t', "min-efficiency", "PCT", "exit 4 if a pinned summary is under PCT % of the link's limit", .set = set_minimum},
-    {'a', "no-affinity", NULL, "do not bind to the CPUs near the GPU", FLAG(no_affinity)},
-    {'n', "no-verify", NULL, "do not check the data that came back", FLAG(no_verify)},
-    {'q', "quiet", NULL, "no progress line on the terminal", FLAG(quiet)},
-    {'l', "list", NULL, "list the GPUs with bus id and link", FLAG(list)},
-    {'h', "help", NULL, "print this help", FLAG(help)},
-    {'V', "version", NULL, "print the versions of program, CUDA runtime and driver", FLAG(version)},
+    {'i', 0, "iters", "N", "timed copies per cell (default " EXPAND(DEFAULT_ITERS) ")", NUMBER(iters, 1, MAX_COPIES),
+     .whole = true},
+    {'w', 0, "warmup", "N", "untimed copies first (default " EXPAND(DEFAULT_WARMUP) ")", NUMBER(warmup, 0, MAX_COPIES),
+     .whole = true},
+    {'d', 1, "device", "LIST", "GPUs as CUDA counts them: 0, or 0,2, or all\n(default 0)", .set = set_devices},
+    {'p', 0, "parallel", NULL, "drive the listed GPUs at the same moment, and add\ntotals", FLAG(parallel)},
+    {'b', 0, "bidir", NULL, "add rows BiD: half the buffer in, half out, at once", FLAG(bidir)},
+    {'m', 0, "pin", "METHOD", "what the Pinned column uses (default malloc-host)", CHOICE(pin, pin_methods)},
+    {'T', 0, "threads", "N",
+     "threads of staged copies (default: the CPUs it may\nuse, " EXPAND(MOST_THREADS) " at most)",
+     NUMBER(threads, 1, MAX_THREADS), .whole = true},
+    {'u', 0, "untouched", NULL, "leave the pageable source unwritten, as older\nscripts do", FLAG(untouched)},
+    {'x', 0, "explain", NULL, "measure what makes the difference, and what helps", FLAG(explain)},
+    {'f', 1, "format", "FMT", "how to print (default text)", CHOICE(format, writers)},
+    {'o', 0, "output", "FILE",
+     "also write the report to FILE, as its suffix says:\n.txt .md .csv .json .svg; may be given several times",
+     .set = add_output},
+    {'t', 0, "min-efficiency", "PCT",
+     "exit 4 if a pinned H2D or D2H summary is under\nPCT % of what GPU and slot can do",
+     NUMBER(min_efficiency, 0, 100)},
+    {'a', 1, "no-affinity", NULL, "do not bind to the CPUs near the GPU", FLAG(no_affinity)},
+    {'n', 0, "no-verify", NULL, "do not check the data that arrives", FLAG(no_verify)},
+    {'q', 1, "quiet", NULL, "no progress line on the terminal", FLAG(quiet)},
+    {'l', 1, "list", NULL, "list the GPUs with bus id and link", FLAG(list)},
+    {'h', 1, "help", NULL, "print this help", FLAG(help)},
+    {'V', 1, "version", NULL, "print the versions of program, CUDA runtime, driver", FLAG(version)},
 };
 
 /* Returns row `i` of an option's choices. */
@@ -1935,46 +2838,87 @@ static const struct choice *choice_at(const struct option_row *row, size_t i) {
     return (const struct choice *)((const char *)row->choices + i * row->stride);
 }
 
-/* Prints the help to stdout. */
+/* Prints the help to stdout, 80 columns wide at the most. */
 static void print_help(void) {
     puts("Usage: " PROGRAM " [OPTION]...\n"
-         "Measures how fast the host and an NVIDIA GPU copy memory through cudaMemcpy: pageable\n"
-         "(malloc) against pinned host memory, host to device (H2D) and device to host (D2H).\n");
+         "Measures how fast the host and an NVIDIA GPU copy memory through cudaMemcpy:\n"
+         "pageable (malloc) against pinned host memory, host to device (H2D) and device\n"
+         "to host (D2H).\n");
     for (const struct option_row *row = options_table; row < options_table + COUNT(options_table); row++) {
         char left[64];
         snprintf(left, sizeof left, "-%c, --%s%s%s", row->letter, row->name, row->argument ? " " : "",
                  row->argument ? row->argument : "");
-        const char *second = strchr(row->help, '\n');
-        printf("  %-26s %.*s\n", left, second ? (int)(second - row->help) : -1, row->help);
-        if (second) printf("%29s%s\n", "", second + 1);
+        for (const char *line = row->help; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
+            printf("  %-25s %.*s\n", line == row->help ? left : "", (int)strcspn(line, "\n"), line);
         for (size_t i = 0; i < row->nchoices; i++)
-            printf("%31s%-15s %s\n", "", choice_at(row, i)->name, choice_at(row, i)->help);
+            printf("%30s%-14s %s\n", "", choice_at(row, i)->name, choice_at(row, i)->help);
     }
-    puts("\nRates are medians in GB/s of 10^9 bytes; sizes are powers of 1024, labelled GB, MB, KB.\n"
-         "Exit status: 0 all measured, 1 something failed, 2 usage, 3 no usable driver or GPU,\n"
-         "4 below --min-efficiency, 130 interrupted.");
+    puts("\nRates are medians in GB/s of 10^9 bytes; sizes are powers of 1024, labelled GB,\n"
+         "MB, KB.\n"
+         "\n"
+         "Examples:\n"
+         "  " PROGRAM " --explain               why, and what helps malloc'd data\n"
+         "  " PROGRAM " -s 64K:1G -o chart.svg  a sweep, also as a chart\n"
+         "  " PROGRAM " -d all -f json -t 80    a check of a node, for scripts\n"
+         "\n"
+         "Exit status: 0 all measured, 1 something failed, 2 usage, 3 no usable driver or\n"
+         "GPU, 4 below --min-efficiency, 130 interrupted.");
+}
+
+/* Stores a number within the option's range. */
+static bool set_number(const struct option_row *row, void *field, const char *value, char why[WHY]) {
+    const char *end = value;
+    double number = read_decimal(&end);
+    snprintf(why, WHY,
+             row->whole ? "must be a whole number from %.0f to %.0f" : "must be a percentage above %.0f, up to %.0f",
+             row->least, row->most);
+    if (*end || isnan(number) || number > row->most ||
+        (row->whole ? number < row->least || strchr(value, '.') : number <= row->least))
+        return false;
+    if (row->whole) *(int *)field = (int)number;
+    else *(double *)field = number;
+    return true;
+}
+
+/* Stores the row of the option's choices that the value names. */
+static bool set_choice(const struct option_row *row, void *field, const char *value, char why[WHY]) {
+    for (size_t i = 0; i < row->nchoices; i++) {
+        const struct choice *choice = choice_at(row, i);
+        list_names(why, "is none of", choice->name, i == 0);
+        if (strcmp(choice->name, value) == 0) return memcpy(field, &choice, sizeof choice);
+    }
+    return false;
 }
 
 /* Carries out one option. Returns false after a complaint. */
 static bool apply_option(struct options *opt, const struct option_row *row, const char *value) {
     char why[WHY];
-    char *field = (char *)opt + row->offset;
-    if (!row->argument) {
-        *(bool *)field = true;
+    void *field = (char *)opt + row->offset;
+    opt->given |= 1u << (row - options_table);
+    if (!row->argument) return *(bool *)field = true;
+    if (row->set       ? row->set(opt, value, why)
+        : row->choices ? set_choice(row, field, value, why)
+                       : set_number(row, field, value, why))
         return true;
-    }
-    if (row->set && row->set(opt, value, why)) return true;
-    if (row->choices) {
-        int n = snprintf(why, WHY, "is none of");
-        for (size_t i = 0; i < row->nchoices; i++) {
-            const struct choice *choice = choice_at(row, i);
-            n += snprintf(why + n, WHY - (size_t)n, "%s %s", i ? "," : "", choice->name);
-            if (strcmp(choice->name, value) != 0) continue;
-            memcpy(field, &choice, sizeof choice);
-            return true;
-        }
-    }
     complain("--%s: '%s' %s", row->name, value, why);
+    return false;
+}
+
+/* Returns false, after a complaint, if an option makes another one meaningless. */
+static bool options_agree(const struct options *opt) {
+    if (opt->help || opt->version) return true;
+    for (size_t i = 0; opt->list && i < COUNT(options_table); i++)
+        if (!options_table[i].listing && opt->given >> i & 1) {
+            complain("--%s: --list measures nothing, leave one of the two out", options_table[i].name);
+            return false;
+        }
+    if (opt->list && opt->format != writers && strcmp(opt->format->choice.name, "json") != 0)
+        complain("--format: '%s' can't list GPUs, text and json can", opt->format->choice.name);
+    else if (opt->threads && !opt->pin->staged && !opt->explain)
+        complain("--threads: '%d' is for staged copies, add --pin staged or --explain", opt->threads);
+    else if (opt->untouched && opt->pin->staged)
+        complain("--untouched: --pin staged copies data that has been written, choose another --pin");
+    else return true;
     return false;
 }
 
@@ -1990,166 +2934,274 @@ static bool parse_options(struct options *opt, int argc, char **argv) {
     int before = 0;
     for (int c; (c = getopt_long(argc, argv, shorts, longs, NULL)) != -1; before = c == 1 ? before : c) {
         if (c == '?') return false; /* getopt_long has complained */
-        if (c == 1 && (before != 's' || !add_sizes(opt, optarg, why))) {
-            complain(before == 's' ? "--sizes: '%s' %s" : "'%s': stray operand", optarg, why);
+        if (c == 1 && before == 's' && add_sizes(opt, optarg, why)) continue;
+        if (c == 1) {
+            complain(before == 's' ? "--sizes: '%s' %s" : "'%s': stray operand; sizes follow --sizes", optarg, why);
             return false;
         }
         const struct option_row *row = options_table;
-        while (c != 1 && row->letter != c) row++;
-        if (c != 1 && !apply_option(opt, row, optarg)) return false;
+        while (row->letter != c) row++;
+        if (!apply_option(opt, row, optarg)) return false;
     }
-    if (optind < argc) complain("'%s': stray operand", argv[optind]);
-    return optind >= argc;
+    if (optind < argc) complain("'%s': stray operand; sizes follow --sizes", argv[optind]);
+    return optind >= argc && options_agree(opt);
 }
 
-/* ---- Run and main -------------------------------------------------------------------------- */
+/* ---- Run and main ---------------------------------------------------------------------------- */
 
-/* First SIGINT or SIGTERM: end after the copy in flight. The handler is gone then, so that a
- * second one kills. */
+/* SIGINT, SIGTERM and SIGHUP: end after the copy in flight, and between two allocations. */
 static void on_signal(int signal) {
     (void)signal;
-    interrupted = 1;
+    interrupted = true;
 }
 
 /* Installs the handlers, and opens descriptors 0 to 2 where the caller closed them, the wrong way
- * round, so that no file of ours takes their place and a write to them still fails. */
+ * round, so that no file of ours takes their place and a write to them still fails. A signal that the
+ * caller ignores stays ignored. A second SIGINT kills; a second SIGTERM does not, since timeout(1) sends two. */
 static void prepare_process(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)(SA_RESETHAND | SA_RESTART)};
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < COUNT(signals); i++) {
+        struct sigaction action = {.sa_handler = on_signal}, old;
+        action.sa_flags = SA_RESTART | (signals[i] == SIGINT ? (int)SA_RESETHAND : 0);
+        if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN) sigaction(signals[i], &action, NULL);
+    }
     signal(SIGPIPE, SIG_IGN); /* so that a write fails with a reason */
     signal(SIGXFSZ, SIG_IGN);
     for (int fd = 0; fd < 3; fd++)
-        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) exit(CELL_FAILED);
+        if (fcntl(fd, F_GETFD) == -1 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) != fd) exit(FAILED);
+    setvbuf(stderr, NULL, _IOLBF, BUFSIZ);
 }
 
-/* Waits until the thread that drives `gpu` posts; shows what it does meanwhile, on a terminal. */
-static void await(const struct run *run, struct gpu *gpu) {
-    char size[32];
-    bool shown = false;
-    struct timespec until;
-    for (;;) {
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 100000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
-        if ((run->progress ? sem_timedwait(&gpu->posted, &until) : sem_wait(&gpu->posted)) == 0) break;
-        if (errno != ETIMEDOUT) continue;
-        int copy = atomic_load(&gpu->at_copy);
-        const struct row *row = &gpu->rows[atomic_load(&gpu->at_row)];
-        fprintf(stderr, "\r\033[KGPU %d: ", gpu->index);
-        if (copy == 0) fputs("preparing", stderr);
-        else
-            fprintf(stderr, "%s %s %s, copy %d of %d", size_label(row->bytes, size), row->direction->name,
-                    kind_names[atomic_load(&gpu->at_kind)], copy, run->opt->warmup + run->opt->iters);
-        fflush(stderr);
-        shown = true;
+/* Keeps why there is nothing to measure, tells it, and returns the exit status given. */
+__attribute__((format(printf, 3, 4))) static enum exit_code refuse(struct run *run, enum exit_code status,
+                                                                   const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(run->error, sizeof run->error, format, args);
+    va_end(args);
+    complain("%s", run->error);
+    return status;
+}
+
+/* Flushes a stream, and closes it with `close`. Returns false if it can't be written; says so the first time. */
+static bool finish(FILE *file, const char *name, bool close) {
+    bool before = ferror(file), good = fflush(file) == 0 && !before;
+    int error = errno;
+    if (close && fclose(file) != 0 && good) {
+        good = false;
+        error = errno;
     }
-    if (shown) fputs("\r\033[K", stderr);
+    if (!good && !before) complain("cannot write %s: %s", name, strerror(error));
+    return good;
 }
 
-/* Flushes a stream. Returns false, after a complaint the first time, if it can't be written. */
-static bool flush(FILE *file, const char *name) {
-    if (ferror(file)) return false;
-    if (fflush(file) == 0) return true;
-    complain("cannot write %s: %s", name, strerror(errno));
+/* Hands on what was written to standard output. The run ends early if it can't be. */
+static void flush_stdout(struct run *run) {
+    if (!finish(stdout, "standard output", false)) run->broken = true;
+}
+
+/* Returns whether measuring should end early. */
+static bool stopping(const struct run *run) { return interrupted || run->broken; }
+
+/* Opens the file beside an output's target that will take its place, or just tries to. Returns NULL, errno set, if it
+ * can't be. */
+static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
+    if (snprintf(path, PATH_MAX, "%s.XXXXXX", output->target) >= PATH_MAX) return errno = ENAMETOOLONG, NULL;
+    int fd = mkstemp(path);
+    return fd < 0 ? NULL : fdopen(fd, "w");
+}
+
+/* Sees that an output can be written: it is at the end, beside its file, which it replaces when it is whole.
+ * Returns false, errno set, on failure. */
+static bool try_output(struct output *output) {
+    char path[PATH_MAX];
+    struct stat file;
+    bool exists = realpath(output->path, output->target) && stat(output->target, &file) == 0;
+    if (!exists) snprintf(output->target, sizeof output->target, "%s", output->path);
+    if (exists && S_ISDIR(file.st_mode)) return errno = EISDIR, false;
+    if (exists && !S_ISREG(file.st_mode)) return errno = ENODEV, false;
+    if (exists && access(output->target, W_OK) != 0) return false;
+    FILE *beside = open_beside(output, path);
+    if (beside) fclose(beside);
+    if (beside) unlink(path);
+    return beside;
+}
+
+/* Sees that all outputs can be written and differ from each other and from standard output. Returns DONE, or
+ * after a complaint the exit status. */
+static enum exit_code try_outputs(struct run *run, struct options *opt) {
+    struct stat file, out;
+    for (struct output *output = opt->outputs; output < opt->outputs + opt->noutputs; output++) {
+        if (stat(output->path, &file) == 0 && fstat(1, &out) == 0 && file.st_dev == out.st_dev &&
+            file.st_ino == out.st_ino)
+            return refuse(run, USAGE, "--output: '%s' is where standard output goes", output->path);
+        if (!try_output(output))
+            return refuse(run, FAILED, "--output: '%s' can't be written: %s", output->path,
+                          errno == ENODEV ? "it is a pipe or a device, not a file" : strerror(errno));
+        for (struct output *other = opt->outputs; other < output; other++)
+            if (strcmp(other->target, output->target) == 0)
+                return refuse(run, USAGE, "--output: '%s' is given twice", output->path);
+    }
+    return DONE;
+}
+
+/* Writes one output. Returns false after a complaint if it can't be; then what was in the file stays. */
+static bool write_output(const struct output *output, const struct run *run) {
+    char path[PATH_MAX];
+    FILE *out = open_beside(output, path);
+    if (!out) {
+        complain("cannot write %s: %s", output->path, strerror(errno));
+        return false;
+    }
+    write_report(out, output->writer, run);
+    struct stat old;
+    mode_t mask = umask(0);
+    umask(mask);
+    fchmod(fileno(out), stat(output->target, &old) == 0 ? old.st_mode & 07777 : 0666 & ~mask);
+    bool good = finish(out, output->path, true);
+    if (good && rename(path, output->target) == 0) return true;
+    if (good) complain("cannot write %s: %s", output->path, strerror(errno));
+    unlink(path);
     return false;
 }
 
-/* Flushes and closes a stream; returns and complains as flush() does. */
-static bool finish(FILE *file, const char *name) {
-    bool written = flush(file, name);
-    if (fclose(file) == 0 || !written) return written;
-    complain("cannot write %s: %s", name, strerror(errno));
-    return false;
+/* Writes all outputs, and at last the end of standard output. JSON comes behind the others: it says whether
+ * all went well. */
+static void write_outputs(struct run *run) {
+    const struct options *opt = run->opt;
+    for (int last = 0; last < 2; last++)
+        for (const struct output *output = opt->outputs; output < opt->outputs + opt->noutputs; output++) {
+            bool json = output->writer->end == json_end;
+            if (json != last || (run->ngpus == 0 && !json)) continue; /* the others have nothing to say then */
+            if (!output->target[0] || (run->error[0] && strncmp(run->error, "--output", 8) == 0)) continue;
+            if (!write_output(output, run) && run->status != INTERRUPTED) run->status = FAILED;
+        }
+    opt->format->end(stdout, run, NULL);
+    flush_stdout(run);
 }
 
-/* Reduces, prints and complains about one row. */
-static void report_row(struct run *run, struct gpu *gpu, struct row *row) {
-    char size[32];
+/* Reduces and complains about one row; `shown` prints it too. */
+static void report_row(struct run *run, struct gpu *gpu, struct row *row, bool shown) {
+    char reason[STATUS_SIZE];
+    hide_progress(&run->progress);
     for (enum kind k = PAGEABLE; k < KINDS; k++) {
         row->cell[k].gbps = stats_of(&row->cell[k], run->opt->iters);
-        if (row->cell[k].why[0] && !row->cell[k].again)
-            complain("GPU %d, %s %s %s: %s", gpu->index, size_label(row->bytes, size), row->direction->name,
-                     kind_names[k], row->cell[k].why);
+        if (cell_reason(gpu, row, k, reason)) complain("GPU %d: %s", gpu->index, reason);
     }
-    if (!row_begun(row)) return;
-    run->opt->format->row(gpu, row);
-    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
+    compare_kinds(row);
+    if (!shown || !row_begun(row)) return;
+    run->opt->format->row(stdout, run, gpu, row);
+    flush_stdout(run);
 }
 
-/* Prints the table of one GPU while it is measured. */
-static void report_gpu(struct run *run, struct gpu *gpu) {
-    await(run, gpu);
-    run->opt->format->begin(run, gpu);
-    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
+/* Measures all rows of a team, and prints those of its first GPU on the way. */
+static void measure_rows(struct run *run, struct bench *benches, int n) {
+    const struct writer *format = run->opt->format;
+    if (benches->gpu->ready) format->begin(stdout, run, benches->gpu);
+    flush_stdout(run);
     for (int r = 0; r < run->nrows; r++) {
-        await(run, gpu);
-        report_row(run, gpu, &gpu->rows[r]);
+        for (int k = 0; k < KINDS && !stopping(run); k++) measure_cells(run, benches, n, r * KINDS + k);
+        for (struct bench *b = benches; b < benches + n; b++)
+            if (b->gpu->ready) report_row(run, b->gpu, &b->gpu->rows[r], b == benches);
     }
-    await(run, gpu);
-    if (gpu->explain_why[0]) complain("GPU %d, --explain: %s", gpu->index, gpu->explain_why);
-    run->opt->format->end(run, gpu);
-    if (!flush(stdout, "standard output")) atomic_store(&run->stop, true);
-    run->tables++;
 }
 
-/* Measures and reports `count` GPUs at once. They wait for the lock until it is known how many
- * threads there are; a GPU that got none is lost. */
-static void measure_together(struct run *run, struct gpu *gpus, int count) {
-    int started = 0;
-    pthread_mutex_lock(&run->setup);
-    for (int i = 0; i < count; i++) {
-        int error = pthread_create(&gpus[i].thread, NULL, drive_gpu, &gpus[i]);
-        gpus[i].driven = error == 0;
-        started += error == 0;
-        if (error == 0) continue;
-        snprintf(gpus[i].lost, WHY, "starting a thread: %s", strerror(error));
-        for (int r = 0; r < run->nrows; r++) fail_size(&gpus[i], DEVICE, gpus[i].rows[r].bytes, gpus[i].lost);
-        for (int r = 0; r < run->nrows + 2; r++) sem_post(&gpus[i].posted);
+/* Measures and reports `n` GPUs, one or all, at the same moment. Returns false without memory. */
+static bool measure_team(struct run *run, struct gpu *gpus, int n) {
+    struct bench *benches = calloc((size_t)n, sizeof *benches);
+    if (!benches) return false;
+    for (int i = 0; i < n; i++) {
+        benches[i].gpu = &gpus[i];
+        set_up(run, &benches[i]);
+        if (gpus[i].why[0]) complain("GPU %d: %s", gpus[i].index, gpus[i].why);
     }
-    if (started) pthread_barrier_init(&run->start, NULL, (unsigned)started);
-    pthread_mutex_unlock(&run->setup);
-    for (int i = 0; i < count; i++) report_gpu(run, &gpus[i]);
-    for (int i = 0; i < count; i++)
-        if (gpus[i].driven) pthread_join(gpus[i].thread, NULL);
-    if (started) pthread_barrier_destroy(&run->start);
+    benches->progress = &run->progress;
+    measure_rows(run, benches, n);
+    for (int i = 0; i < n; i++) {
+        if (gpus[i].ready && run->opt->explain && !stopping(run) && !gpus[i].why[0])
+            measure_explanation(&benches[i], run->threads);
+        if (gpus[i].explanation.why[0]) complain("GPU %d: --explain: %s", gpus[i].index, gpus[i].explanation.why);
+    }
+    hide_progress(&run->progress);
+    if (gpus->ready) run->opt->format->end(stdout, run, gpus);
+    for (int i = gpus->ready ? 1 : 0; i < n; i++) write_gpu(stdout, run->opt->format, run, &gpus[i]);
+    flush_stdout(run);
+    for (int i = 0; i < n; i++)
+        if (gpus[i].ready || benches[i].streams[0]) tear_down(&benches[i]);
+    free(benches);
+    return true;
 }
 
-/* Makes one GPU's rows: all sizes, and of each all directions. Returns NULL without memory. */
-static struct row *make_rows(const struct run *run) {
-    struct row *rows = calloc((size_t)run->nrows, sizeof *rows);
-    for (int r = 0; rows && r < run->nrows; r++) {
-        rows[r].bytes = run->opt->sizes[r / run->ndirections];
-        rows[r].direction = &directions[r % run->ndirections];
-        for (int k = 0; k < KINDS; k++) rows[r].cell[k].gbps = stats_of(&rows[r].cell[k], 0);
+/* Makes a GPU's rows: all sizes, and of each all directions. Returns false without memory. */
+static bool make_rows(const struct run *run, struct gpu *gpu) {
+    gpu->rows = calloc((size_t)run->nrows + 1, sizeof *gpu->rows); /* with --list there are none */
+    for (int r = 0; gpu->rows && r < run->nrows; r++) {
+        gpu->rows[r].bytes = run->opt->sizes[r / run->ndirections];
+        gpu->rows[r].direction = &directions[r % run->ndirections];
+        for (int k = 0; k < KINDS; k++) gpu->rows[r].cell[k].gbps = stats_of(&gpu->rows[r].cell[k], 0);
+        compare_kinds(&gpu->rows[r]);
     }
-    return rows;
+    return gpu->rows;
 }
 
-/* Adds up what the GPUs did at the same time and reports it as one more table. A total of which a
- * part is missing is unknown. */
+/* Adds up what the GPUs did at the same time, and reports it as one more table. */
 static void report_totals(struct run *run) {
     struct gpu *totals = &run->totals;
     snprintf(totals->name, sizeof totals->name, "%d GPUs at once", run->ngpus);
-    run->opt->format->begin(run, totals);
-    for (int r = 0; r < run->nrows; r++) {
-        for (int k = 0; k < KINDS; k++) {
-            struct cell *sum = &totals->rows[r].cell[k];
-            sum->gbps.median = sum->gbps.mean = 0;
-            sum->count = INT_MAX;
-            for (int g = 0; g < run->ngpus; g++) {
-                const struct cell *cell = &run->gpus[g].rows[r].cell[k];
-                sum->gbps.median += cell->gbps.median;
-                sum->gbps.mean += cell->gbps.mean;
-                if (cell->count < sum->count) sum->count = cell->count;
-                if (cell->why[0]) snprintf(sum->why, WHY, "GPU %d failed", run->gpus[g].index);
+    totals->ready = true;
+    for (int r = 0; r < run->nrows; r++) add_up(run, &totals->rows[r], r);
+    write_gpu(stdout, run->opt->format, run, totals);
+    flush_stdout(run);
+}
+
+/* Returns the exit status of what was measured, after a complaint for each summary that --min-efficiency is
+ * not content with: BELOW_MINIMUM, or FAILED where there is nothing to compare. */
+static enum exit_code judge_efficiency(const struct run *run) {
+    enum exit_code status = DONE;
+    double minimum = run->opt->min_efficiency;
+    for (const struct gpu *gpu = run->gpus; !isnan(minimum) && gpu < run->gpus + run->ngpus; gpu++)
+        for (int d = 0; d < run->ndirections; d++) {
+            double pinned = summarize(run, gpu, &directions[d]).mean[PINNED], limit = gpu_limit(run, gpu, true);
+            double percent = pinned / limit * 100;
+            if (!directions[d].judged || percent >= minimum) continue;
+            if (isnan(percent)) {
+                complain("--min-efficiency %g: GPU %d %s can't be judged, %s is not known", minimum, gpu->index,
+                         directions[d].name, isnan(limit) ? "the link's limit" : "the pinned rate");
+                status = FAILED;
+                continue;
             }
+            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.1f %% of %.4g GB/s", minimum, gpu->index,
+                     directions[d].name, pinned, percent, limit);
+            if (status == DONE) status = BELOW_MINIMUM;
         }
-        if (row_begun(&totals->rows[r])) run->opt->format->row(totals, &totals->rows[r]);
+    return status;
+}
+
+/* Returns the exit status of what was measured: interrupted, no GPU usable, failed, or judged. */
+static enum exit_code judge_run(const struct run *run) {
+    bool failed = run->broken, usable = false;
+    for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+        usable |= gpu->ready;
+        failed |= gpu->explanation.why[0] || gpu->why[0];
+        for (int r = 0; r < run->nrows; r++)
+            failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
     }
-    run->opt->format->end(run, totals);
-    run->tables++;
+    enum exit_code judged = interrupted || !usable ? DONE : judge_efficiency(run);
+    return interrupted ? INTERRUPTED : !usable ? NO_GPU : failed ? FAILED : judged;
+}
+
+/* Measures all GPUs asked for and reports them. Returns the exit status. */
+static enum exit_code measure(struct run *run) {
+    const struct options *opt = run->opt;
+    int at_once = opt->parallel ? run->ngpus : 1;
+    opt->format->begin(stdout, run, NULL);
+    for (int g = 0; g < run->ngpus; g += at_once) {
+        if (!stopping(run)) {
+            if (!measure_team(run, run->gpus + g, at_once)) return refuse(run, FAILED, "no memory for measuring");
+        } else if (!run->broken) write_gpu(stdout, opt->format, run, &run->gpus[g]);
+    }
+    if (opt->parallel && run->ngpus > 1 && !run->broken) report_totals(run);
+    return judge_run(run);
 }
 
 /* Stores the versions of CUDA's runtime and driver, 1000 * major + 10 * minor; 0 without a driver.
@@ -2160,172 +3212,116 @@ static void read_versions(int *runtime, int *driver) {
     cudaDriverGetVersion(driver);
 }
 
-/* Finds the GPUs asked for and fills in run->gpus. Returns DONE, or after a complaint the status. */
-static enum exit_code find_gpus(struct run *run, const struct options *opt) {
+/* Counts the GPUs. Returns DONE, or after a complaint the exit status. */
+static enum exit_code count_gpus(struct run *run) {
     char why[WHY];
-    read_versions(&run->runtime, &run->driver);
     cudaError_t error = cudaGetDeviceCount(&run->visible);
     if (error == cudaErrorInsufficientDriver && run->driver == 0)
-        complain("no NVIDIA driver: none is loaded on this machine, or this container was not given it");
-    else if (error == cudaErrorInsufficientDriver)
-        complain("the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update the driver, or build with "
-                 "an older CUDA runtime",
-                 run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10);
-    else if (cuda_failed(error, "no usable GPU", why)) complain("%s", why);
-    if (error != cudaSuccess) return NO_GPU;
-    bool all = opt->ndevices == 0 || (opt->ndevices < 0 && opt->list);
-    run->ngpus = all ? run->visible : opt->ndevices < 0 ? 1 : opt->ndevices;
-    run->gpus = calloc((size_t)run->ngpus, sizeof *run->gpus);
-    if (!run->gpus) {
-        complain("no memory for %d GPUs", run->ngpus);
-        return run->ngpus ? CELL_FAILED : NO_GPU;
-    }
-    nvml_open(run);
-    for (int g = 0; g < run->ngpus; g++) {
+        return refuse(run, NO_GPU,
+                      "no NVIDIA driver: none is loaded on this machine, or this container was not given it");
+    if (error == cudaErrorInsufficientDriver)
+        return refuse(run, NO_GPU,
+                      "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update the driver, or build "
+                      "with "
+                      "an older CUDA runtime (make toolkit CUDA=%d && make)",
+                      run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10,
+                      run->driver / 1000);
+    return cuda_failed(error, "no usable GPU", why) ? refuse(run, NO_GPU, "%s", why) : DONE;
+}
+
+/* Finds the GPUs asked for and fills in run->gpus. Returns DONE, or after a complaint the exit status. */
+static enum exit_code find_gpus(struct run *run, const struct options *opt) {
+    enum exit_code status = count_gpus(run);
+    bool all = opt->all_devices || (opt->list && opt->ndevices == 0);
+    int n = all ? run->visible : opt->ndevices ? opt->ndevices : 1;
+    if (status != DONE) return status;
+    for (int g = 0; g < opt->ndevices; g++)
+        if (opt->devices[g] >= run->visible)
+            return refuse(run, USAGE, "--device: GPU %d is not there, %d visible, counted from 0 (--list shows them)",
+                          opt->devices[g], run->visible);
+    run->gpus = calloc((size_t)n, sizeof *run->gpus);
+    if (!run->gpus) return refuse(run, FAILED, "no memory for %d GPUs", n);
+    run->ngpus = n;
+    for (int g = 0; g < n; g++) {
         struct gpu *gpu = &run->gpus[g];
-        gpu->run = run;
-        gpu->index = all ? g : opt->devices[g];
-        gpu->explained = (struct explain){NAN, NAN, NAN, NAN, NAN};
-        sem_init(&gpu->posted, 0, 0);
-        if (gpu->index >= run->visible) {
-            complain("--device: GPU %d is not there, %d visible, counted from 0", gpu->index, run->visible);
-            return USAGE;
-        }
-        gpu_identify(gpu);
+        gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
+        set_unknown(&gpu->explanation.memcpy_gbps, 3 * sizeof(double));
+        gpu_identify(run, gpu);
+        if (!make_rows(run, gpu)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     }
+    if (!make_rows(run, &run->totals)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     return DONE;
 }
 
 /* Prints the GPUs with what they are connected by; an idle link may show less than it can do. Returns
- * CELL_FAILED if one can't be looked at. */
+ * FAILED if one can't be looked at. */
 static enum exit_code list_gpus(struct run *run) {
     enum exit_code status = DONE;
     char link[64], max[64];
-    for (int g = 0; g < run->ngpus; g++) {
-        struct gpu *gpu = &run->gpus[g];
-        link_observe(gpu);
-        struct link best = {gpu->link.kind, gpu->link.max_gen, gpu->link.max_width, 0, 0};
-        printf("%d  %s  %s  %s  %s", gpu->index, gpu->name, gpu->uuid, gpu->bus_id,
-               link_label(link_below_max(&gpu->link) ? &best : &gpu->link, max));
-        if (link_below_max(&gpu->link)) printf(" (now %s)", link_label(&gpu->link, link));
-        putchar('\n');
-        if (!gpu->lost[0]) continue;
-        complain("GPU %d: %s", gpu->index, gpu->lost);
-        status = CELL_FAILED;
-    }
-    return status;
-}
-
-/* Compares the pinned summaries with --min-efficiency and complains. Returns DONE, BELOW_MINIMUM,
- * or CELL_FAILED where there is nothing to compare. */
-static enum exit_code judge_efficiency(const struct run *run) {
-    enum exit_code status = DONE;
-    double minimum = run->opt->min_efficiency;
-    for (const struct gpu *gpu = run->gpus; !isnan(minimum) && gpu < run->gpus + run->ngpus; gpu++)
-        for (int d = 0; d < run->ndirections; d++) {
-            struct summary s = summarize(gpu, &directions[d]);
-            if (s.percent[PINNED] >= minimum) continue;
-            if (isnan(s.percent[PINNED])) {
-                complain("--min-efficiency %g: GPU %d %s can't be judged, %s is not known", minimum, gpu->index,
-                         directions[d].name, isnan(s.limit) ? "the link's limit" : "the pinned rate");
-                status = CELL_FAILED;
-                continue;
-            }
-            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.1f %% of %.4g GB/s", minimum, gpu->index,
-                     directions[d].name, s.mean[PINNED], s.percent[PINNED], s.limit);
-            if (status == DONE) status = BELOW_MINIMUM;
+    for (struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+        link_observe(run, gpu);
+        struct link best = {.kind = gpu->link.kind, .gen = gpu->link.max_gen, .width = gpu->link.max_width};
+        bool below = link_below_max(&gpu->link);
+        if (run->opt->format == writers) {
+            printf("%d  ", gpu->index);
+            put(stdout, gpu->name, &text_escapes);
+            printf("  %s  %s  %s", gpu->uuid, gpu->bus_id, link_label(below ? &best : &gpu->link, max));
+            if (below) printf(" (now %s)", link_label(&gpu->link, link));
+            putchar('\n');
         }
+        if (!gpu->why[0]) continue;
+        complain("GPU %d: %s", gpu->index, gpu->why);
+        status = FAILED;
+    }
     return status;
-}
-
-/* Returns the exit status of what was measured: interrupted, failed, no GPU usable, or judged. */
-static enum exit_code judge_run(const struct run *run) {
-    bool failed = false, usable = false;
-    for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
-        usable |= gpu->buffers[DEVICE].bytes || !gpu->lost[0];
-        failed |= gpu->explain_why[0] != 0;
-        for (int r = 0; r < run->nrows; r++)
-            failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
-    }
-    enum exit_code judged = interrupted || !usable ? DONE : judge_efficiency(run);
-    return interrupted ? INTERRUPTED : !usable ? NO_GPU : failed ? CELL_FAILED : judged;
-}
-
-/* Measures all GPUs asked for and writes report and chart. */
-static enum exit_code measure(struct run *run) {
-    const struct options *opt = run->opt;
-    int at_once = opt->parallel ? run->ngpus : 1, g = 0;
-    for (int i = -1; i < run->ngpus; i++) {
-        struct row *rows = make_rows(run);
-        *(i < 0 ? &run->totals.rows : &run->gpus[i].rows) = rows;
-        if (rows) continue;
-        complain("no memory for the results of %d rows", run->nrows);
-        return CELL_FAILED;
-    }
-    opt->format->begin(run, NULL);
-    for (; g < run->ngpus && !stopping(run); g += at_once) measure_together(run, run->gpus + g, at_once);
-    run->ngpus = g; /* those that were come to */
-    if (opt->parallel && g > 1) report_totals(run);
-    run->status = judge_run(run);
-    opt->format->end(run, NULL);
-    if (run->chart) chart_write(run);
-    return run->status;
 }
 
 /* Frees what the run holds. */
-static void free_run(struct run *run, int ngpus) {
-    for (int g = 0; g < ngpus; g++) {
-        struct gpu *gpu = &run->gpus[g];
-        for (int r = 0; gpu->rows && r < run->nrows; r++)
-            for (int k = 0; k < KINDS; k++) free(gpu->rows[r].cell[k].samples);
-        free(gpu->rows);
-        sem_destroy(&gpu->posted);
+static void free_run(struct run *run) {
+    for (struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++) {
+        struct gpu *freed = gpu < run->gpus + run->ngpus ? gpu : &run->totals;
+        for (int r = 0; freed->rows && r < run->nrows; r++)
+            for (int k = 0; k < KINDS; k++) free(freed->rows[r].cell[k].samples);
+        free(freed->rows);
     }
     free(run->gpus);
-    free(run->totals.rows);
 }
 
-/* Lists or measures the GPUs. Returns the exit status, but for stdout's. */
-static enum exit_code run_options(const struct options *opt) {
+/* Lists or measures the GPUs. Returns the exit status. */
+static enum exit_code run_options(struct options *opt) {
     time_t seconds = time(NULL);
-    struct run run = {.opt = opt, .totals = {.run = &run, .index = -1}};
+    struct run run = {.opt = opt, .begun = now(), .totals = {.total = true, .label = "total"}};
+    int ncpus = own_cpus(&run.cpus);
     run.ndirections = opt->bidir ? 3 : 2;
-    run.nrows = opt->nsizes * run.ndirections;
-    run.progress = !opt->quiet && isatty(2) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
+    run.nrows = opt->list ? 0 : opt->nsizes * run.ndirections;
+    run.threads = opt->threads ? opt->threads : ncpus < 1 ? 1 : ncpus < MOST_THREADS ? ncpus : MOST_THREADS;
+    run.progress.wanted = !opt->quiet && isatty(2) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
     gethostname(run.host, sizeof run.host - 1);
+    cpu_name(run.cpu);
     strftime(run.time, sizeof run.time, "%Y-%m-%dT%H:%M:%SZ", gmtime(&seconds));
-    pthread_mutex_init(&run.setup, NULL);
-    run.status = find_gpus(&run, opt);
-    int ngpus = run.gpus ? run.ngpus : 0;
-    if (run.status == DONE && opt->chart && !opt->list && !(run.chart = fopen(opt->chart, "we"))) {
-        complain("--chart: '%s' can't be written: %s", opt->chart, strerror(errno));
-        run.status = CELL_FAILED;
-    } else if (run.status == DONE) {
-        run.status = opt->list ? list_gpus(&run) : measure(&run);
-    }
-    if (run.chart && !finish(run.chart, opt->chart)) run.status = CELL_FAILED;
-    free_run(&run, ngpus);
-    pthread_mutex_destroy(&run.setup);
+    read_versions(&run.runtime, &run.driver);
+    nvml_open(&run);
+    run.status = try_outputs(&run, opt);
+    if (run.status == DONE) run.status = find_gpus(&run, opt);
+    if (run.status == DONE) run.status = opt->list ? list_gpus(&run) : measure(&run);
+    write_outputs(&run);
+    free_run(&run);
     return run.status;
 }
 
 /* Prints the versions of program, CUDA runtime and driver. */
 static void print_version(void) {
     int runtime, driver;
+    char label[32];
     read_versions(&runtime, &driver);
-    printf(PROGRAM " " VERSION "\nCUDA runtime %d.%d\n", runtime / 1000, runtime % 1000 / 10);
-    if (driver) printf("CUDA driver  %d.%d\n", driver / 1000, driver % 1000 / 10);
-    else puts("CUDA driver  none");
+    printf(PROGRAM " " VERSION "\nCUDA runtime %s\n", version_label(runtime, label));
+    printf("CUDA driver  %s\n", driver ? version_label(driver, label) : "none");
 }
 
 /* Reads the options, does what they ask for, and returns the exit status. */
 int main(int argc, char **argv) {
-    struct options opt = {.iters = DEFAULT_ITERS,
-                          .warmup = DEFAULT_WARMUP,
-                          .ndevices = -1,
-                          .min_efficiency = NAN,
-                          .pin = pin_methods,
-                          .format = writers};
+    struct options opt = {
+        .iters = DEFAULT_ITERS, .warmup = DEFAULT_WARMUP, .min_efficiency = NAN, .pin = pin_methods, .format = writers};
     char why[WHY];
     enum exit_code status = DONE;
     prepare_process();
@@ -2340,5 +3336,5 @@ int main(int argc, char **argv) {
     else if (opt.version) print_version();
     else status = run_options(&opt);
     free(opt.sizes);
-    return finish(stdout, "standard output") ? status : CELL_FAILED;
+    return finish(stdout, "standard output", true) || status == INTERRUPTED ? status : FAILED;
 }

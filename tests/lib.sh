@@ -9,8 +9,7 @@ trap 'rm -rf "$tmp"' EXIT
 count=0
 asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
 export asan
-unset SIM_FAIL SIM_RATES SIM_LINK SIM_NAME SIM_GPUS SIM_MEM SIM_JITTER SIM_PIN_LIMIT SIM_CALLS SIM_CORRUPT SIM_STALL \
-  SIM_DELAY SIM_DRIVER SIM_INTEGRATED SIM_C2C SIM_NVML_FAIL SIM_CPUS SIM_BUSY
+for variable in $(env | sed -n 's/^\(SIM_[A-Z0-9_]*\)=.*/\1/p'); do unset "$variable"; done
 
 # run ARG...: runs the simulated program; leaves $tmp/out, $tmp/err and $status.
 run() {
@@ -18,16 +17,24 @@ run() {
   status=$?
 }
 
-# ok NAME: passes if the command before it succeeded.
+# ok NAME [EXPECTED]: passes if the command before it succeeded. If not, says what was expected and what came, on
+# stderr and in one write: prove shows it as it is, and tests that run at the same time do not mix.
 ok() {
   result=$?
   count=$((count + 1))
-  if [ $result = 0 ]; then echo "ok $count - $1"; else
-    echo "not ok $count - $1"
-    [ -f "$tmp/out" ] && sed 's/^/# out: /' "$tmp/out" | head -40
-    [ -f "$tmp/err" ] && sed 's/^/# err: /' "$tmp/err" | head -20
-    echo "# status: ${status:-none}"
+  if [ $result = 0 ]; then
+    echo "ok $count - $1"
+    return
   fi
+  echo "not ok $count - $1"
+  report=$(
+    echo "# ${0##*/}, test $count: $1"
+    [ -z "${2:-}" ] || printf '%s\n' "expected: $2" | sed 's/^/#   /'
+    echo "#   status: ${status:-none}"
+    [ ! -f "$tmp/out" ] || head -n 40 "$tmp/out" | sed 's/^/#   out: /'
+    [ ! -f "$tmp/err" ] || head -n 20 "$tmp/err" | sed 's/^/#   err: /'
+  )
+  printf '%s\n' "$report" >&2
 }
 
 skip() {
@@ -38,36 +45,36 @@ skip() {
 # is NAME GOT WANT
 is() {
   [ "$2" = "$3" ]
-  ok "$1"
-  [ "$2" = "$3" ] || printf '# got:  %s\n# want: %s\n' "$2" "$3"
+  ok "$1" "$3
+came:     $2"
 }
 
 # exits NAME STATUS: the last run's.
 exits() {
   [ "$status" = "$2" ]
-  ok "$1: exit status $2"
+  ok "$1: exit status $2" "status $2"
 }
 
 # out NAME REGEX, err NAME REGEX: a line of the last run matches. no_out: nothing was printed.
 out() {
   grep -Eq -- "$2" "$tmp/out"
-  ok "$1"
+  ok "$1" "a line of out that matches $2"
 }
 err() {
   grep -Eq -- "$2" "$tmp/err"
-  ok "$1"
+  ok "$1" "a line of err that matches $2"
 }
 lacks() {
   ! grep -Eq -- "$2" "$tmp/out"
-  ok "$1"
+  ok "$1" "no line of out that matches $2"
 }
 no_out() {
   [ ! -s "$tmp/out" ]
-  ok "$1: nothing on stdout"
+  ok "$1: nothing on stdout" 'an empty out'
 }
 no_err() {
   [ ! -s "$tmp/err" ]
-  ok "$1: nothing on stderr"
+  ok "$1: nothing on stderr" 'an empty err'
 }
 
 # armed PID: waits until that process has its handler for SIGINT (before, a shell's & ignores it).
