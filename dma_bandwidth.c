@@ -1601,9 +1601,9 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct help *help = &e->helps[e->nhelps - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
     bool is_pinned = way->memory->release != free_malloc;
-    if (!is_pinned) drop_pages(host, e->bytes);
-    double seconds = (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9;
-    help->gbps[USE_FRESH] = (double)e->bytes / (seconds + (is_pinned ? help->cost_s : 0)) / 1e9;
+    if (!is_pinned && !way->direct) drop_pages(host, e->bytes);
+    double seconds = (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (is_pinned ? help->cost_s : 0);
+    if (!way->direct) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
     help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
     help->gbps[USE_H2D] = time_way(b, way->copy, t, why);
@@ -1617,7 +1617,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     void *host = b->buffers[PAGEABLE].at;
     bool ours = way->memory == &pageable_memory, threaded = way->copy == copy_staged;
     char why[WHY] = "";
-    if (interrupted || b->gpu->why[0] || e->nhelps == MAX_HELPS) return;
+    if (interrupted || b->gpu->why[0] || e->nhelps == MAX_HELPS || (way->direct && threads == 1)) return;
     e->nhelps++;
     help->threads = threads;
     set_unknown(help->gbps, sizeof help->gbps);

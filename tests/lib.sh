@@ -17,6 +17,13 @@ run() {
   status=$?
 }
 
+# launch ARG...: runs the simulated program in the background, with SIGINT as from a terminal (a shell's & makes its
+# children ignore it); its pid is $pid. It writes to $tmp/out and $tmp/err.
+launch() {
+  perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
+  pid=$!
+}
+
 # ok NAME [EXPECTED]: passes if the command before it succeeded. If not, says what was expected and what came, on
 # stderr and in one write: prove shows it as it is, and tests that run at the same time do not mix.
 ok() {
