@@ -82,8 +82,11 @@ check: all sim ## run the tests (they need no GPU)
 check-gpu: all ## run the checks that need a GPU
 	prove --verbose --exec sh tests/gpu.sh
 
-bench: all ## measure the program itself on a GPU machine
-	sh tests/bench.sh
+bench: all $(BUILD)/bare ## measure the program itself on a GPU machine
+	BARE=$(BUILD)/bare sh tests/bench.sh
+
+$(BUILD)/bare: tests/bare.c $(BUILD)/flags
+	$(COMPILE) tests/bare.c $(LDFLAGS) @$(BUILD)/runtime $(SYSTEM)
 
 mutants: all sim ## see which tests notice a fault put into the source
 	sh tests/mutate.sh

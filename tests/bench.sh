@@ -1,10 +1,12 @@
 #!/bin/sh
 # make bench: measures the program on a GPU machine. It prints figures and judges nothing.
-# Wall time against the copies' own time (timed copies are known, warm-up copies are counted at the
-# same rate), peak memory, build time, size, spread; side by side with nvbandwidth if it is on PATH.
+# Wall time against the copies' own time (timed copies are known, warm-up copies are counted at the same rate) and
+# against what the driver alone costs (tests/bare.c: start, context, buffers of 2 GB got and given back, exit); peak
+# memory, build time, size, spread; staged copies; side by side with nvbandwidth if it is on PATH.
 set -u
 program=${PROGRAM:-./dma_bandwidth}
 runs=${RUNS:-5}
+bare=${BARE:-build/bare}
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 
@@ -42,16 +44,20 @@ date -u '+%Y-%m-%d %H:%M UTC'
 "$program" --list || exit 3
 "$program" --version
 begin=$(now)
-make --silent --always-make >/dev/null 2>&1
+make --silent --always-make all >/dev/null 2>&1
 echo "build: $(since "$begin") s; binary: $(wc -c <"$program") bytes"
 
 echo "default run, $runs times:"
 i=0
 while [ $i -lt "$runs" ]; do
   i=$((i + 1))
+  begin=$(now)
+  "$bare" 2147483648 || exit 1
+  driver=$(since "$begin")
   measure
-  echo "$wall $copies $peak $(summary H2D pageable) $(summary H2D pinned) $(summary D2H pageable) $(summary D2H pinned)" |
-    tee -a "$tmp/runs" | awk '{ printf "  wall %.2f s / copies %.2f s = %.3f; peak %d MB; H2D %.2f %.2f, D2H %.2f %.2f GB/s\n", $1, $2, $1 / $2, $3, $4, $5, $6, $7 }'
+  echo "$wall $copies $peak $(summary H2D pageable) $(summary H2D pinned) $(summary D2H pageable) $(summary D2H pinned) $driver" |
+    tee -a "$tmp/runs" | awk '{ printf "  wall %.2f s = copies %.2f + bare driver %.2f + %.2f (%.1f %% of the wall); peak %d MB; H2D %.2f %.2f, D2H %.2f %.2f GB/s\n",
+      $1, $2, $8, $1 - $2 - $8, 100 * ($1 - $2 - $8) / $1, $3, $4, $5, $6, $7 }'
 done
 awk '{ for (k = 4; k <= 7; k++) { if (NR == 1 || $k < low[k]) low[k] = $k; if (NR == 1 || $k > high[k]) high[k] = $k } }
   END { printf "  spread (max - min) / max: pageable H2D %.1f %%, pinned H2D %.2f %%, pageable D2H %.1f %%, pinned D2H %.2f %%\n",
@@ -66,6 +72,12 @@ measure -s 2 -i 1 -w 0
 awk "BEGIN { printf \"  with buffers of 2 GB, got, written and given back: %.2f s beside %.2f s of copies\\n\", $wall - $copies, $copies }"
 measure -s 0.5 -i 3
 echo "short run, --sizes 0.5 --iters 3: $wall s"
+
+measure -s 1
+pinned="$(summary H2D pinned) $(summary D2H pinned)"
+measure -s 1 -m staged
+echo "$(summary H2D pinned) $(summary D2H pinned) $pinned" | awk '{
+  printf "staged, 1 GB: H2D %.1f GB/s, %.0f %% of pinned; D2H %.1f GB/s, %.0f %%\n", $1, 100 * $1 / $3, $2, 100 * $2 / $4 }'
 
 if command -v nvbandwidth >/dev/null; then
   i=0
