@@ -1582,7 +1582,7 @@ static const struct way {
     {"staged", &pageable_memory, copy_staged, SWEEP, false},
     {"staged, 2 MB pages,", &huge_memory, copy_staged, ALL, false},
     {"pinned: cudaMallocHost", &pin_methods[0], copy_plain, ONE, false},
-    {"pinned: 2 MB pages, cudaHostRegister", &pin_methods[2], copy_plain, ONE, false},
+    {"pinned: 2 MB pages, registered", &pin_methods[2], copy_plain, ONE, false},
 };
 
 /* Makes copies for a tenth of a second, three at the most, and returns the median rate in GB/s; NAN if one
@@ -1850,7 +1850,7 @@ static void put(FILE *out, const char *text, const struct escapes *escapes) { pu
 
 /* Writes a GPU's name as headings have it, `most` characters of it at most. */
 static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes) {
-    put_some(out, gpu->name, escapes, escapes == &xml_escapes ? 44 : -1);
+    put_some(out, gpu->name, escapes, escapes == &xml_escapes ? 36 : -1);
     if (run->visible > 1 && !gpu->total) fprintf(out, " (GPU %d, %s)", gpu->index, gpu->bus_id);
 }
 
@@ -2452,122 +2452,108 @@ static void no_row(FILE *out, const struct run *run, const struct gpu *gpu, cons
 
 /* ---- Chart -----------------------------------------------------------------------------------
  * An SVG that needs nothing else. Per GPU it has a block with a column for each direction and two bars
- * for each size, and with --explain one for "What helps". Bars lie on their side: so there is room for
- * every label, however many sizes there are. Lengths are pixels of a page 760 wide.
+ * for each size, and with --explain one for "What helps". Bars lie on their side, so that every label
+ * has room, however many sizes there are, also where a page shows the chart only 400 pixels wide.
  */
 
-enum { CHART_WIDTH = 760, CHART_HEAD = 100, CHART_BAR = 17, CHART_GROUP = 46, CHART_FOOT = 34 };
+enum { CHART_WIDTH = 640, CHART_HEAD = 130, CHART_BAR = 17, CHART_GROUP = 46, CHART_FOOT = 34 };
 
-/* Columns side by side with one row of labels on their left. */
+/* Columns side by side, with labels on their left. */
 struct chart {
     FILE *out;
-    double top, left, step; /* upper edge of the first row; begin of the first column; from one to the next */
-    double plot, height;    /* width of a column's axis, height of all rows */
+    double top, left, step, plot; /* of the first row; of the first column, to the next, width of an axis */
 };
 
 /* Returns the upper end of an axis that shows `most`: the next 1, 1.6, 2, 4, 6 or 8 times a power of 10. */
 static double axis_end(double most) {
     static const double steps[] = {1, 1.6, 2, 4, 6, 8, 10};
     double power = pow(10, floor(log10(most > 0 ? most : 1)));
-    for (size_t i = 0; i < COUNT(steps); i++)
-        if (steps[i] * power >= most) return steps[i] * power;
-    return 10 * power;
+    size_t i = 0;
+    while (i + 1 < COUNT(steps) && steps[i] * power < most) i++;
+    return steps[i] * power;
 }
 
-/* Returns a geometry for `columns` columns, with room for labels on the left. */
-static struct chart chart_layout(FILE *out, double top, double left, int columns) {
-    double step = (CHART_WIDTH - left) / columns;
-    return (struct chart){.out = out, .top = top, .left = left, .step = step, .plot = step - 24};
-}
-
-/* Draws a column's heading, grid and numbers, and its limit where there is one. */
-static void chart_column(const struct chart *c, int column, const char *heading, const double end_limit[2]) {
-    double x = c->left + column * c->step, end = end_limit[0], limit = end_limit[1];
+/* Draws a column's heading, grid and numbers over `height`; marks the limit unless it is NAN. */
+static void chart_column(const struct chart *c, int column, const char *heading, const double end_limit_height[3]) {
+    double x = c->left + column * c->step, end = end_limit_height[0], limit = end_limit_height[1];
+    double height = end_limit_height[2], mark = x + c->plot * limit / end;
     fprintf(c->out, "<text class=\"head\" x=\"%.1f\" y=\"%.1f\">%s, GB/s</text>\n", x, c->top - 26, heading);
-    for (int i = 0; i <= 2; i++) {
-        double at = x + c->plot * i / 2;
-        fprintf(c->out, "<path class=\"grid\" d=\"M%.1f %.1fv%.1f\"/>", at, c->top - 4, c->height);
-        fprintf(c->out, "<text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.5g</text>\n", at, c->top - 8, end * i / 2);
-    }
-    if (isnan(limit)) return;
-    fprintf(c->out, "<path class=\"limit\" d=\"M%.1f %.1fv%.1f\"/>", x + c->plot * limit / end, c->top - 4, c->height);
-    fprintf(c->out, "<text class=\"limit-text\" x=\"%.1f\" y=\"%.1f\">limit %.5g</text>\n", x + c->plot * limit / end,
-            c->top + c->height + 12, limit);
+    for (int i = 0; i <= 2; i++)
+        fprintf(c->out,
+                "<path class=\"grid\" d=\"M%.1f %.1fv%.1f\"/><text class=\"tick\" x=\"%.1f\" y=\"%.1f\">%.5g</text>\n",
+                x + c->plot * i / 2, c->top - 4, height, x + c->plot * i / 2, c->top - 8, end * i / 2);
+    if (isfinite(limit))
+        fprintf(c->out,
+                "<path class=\"limit\" d=\"M%.1f %.1fv%.1f\"/><text class=\"mark\" x=\"%.1f\" y=\"%.1f\">limit "
+                "%.5g</text>\n",
+                mark, c->top - 4, height, mark, c->top + height + 12, limit);
 }
 
-/* Draws a bar with its value, in it where it is long enough; a word for a cell that has none. */
-static void chart_bar(const struct chart *c, double x, double y, const char *kind, const double value_end[2]) {
+/* Draws a bar at x and y with its value, in the bar if that is long enough. `kind` is its colour. */
+static void chart_bar(const struct chart *c, const double at[2], const char *kind, const double value_end[2]) {
     double value = value_end[0], length = fmax(1, value / value_end[1] * c->plot);
     bool inside = length > 54;
-    fprintf(c->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>", kind, x, y, length,
-            CHART_BAR);
-    fprintf(c->out, "<text class=\"%s%s\" x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", inside ? "in in-" : "",
-            inside ? kind : "", x + length + (inside ? -5 : 4), y + 13,
+    fprintf(c->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>", kind, at[0], at[1],
+            length, CHART_BAR);
+    fprintf(c->out, "<text class=\"%s%s\" x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", inside ? "in in-" : "out",
+            inside ? kind : "", at[0] + length + (inside ? -5 : 4), at[1] + 13,
             value < 0.1    ? 4
             : value < 1000 ? 1
                            : 0,
             value);
 }
 
-/* Draws the two bars of a row in its column, or what became of them. */
-static void chart_cells(const struct chart *c, const struct row *row, double y, const double at_end[2]) {
-    for (int k = 0; k < KINDS; k++, y += CHART_BAR + 1) {
-        const struct cell *cell = &row->cell[k];
-        if (cell->count) chart_bar(c, at_end[0], y, kind_names[k], (double[]){cell->gbps.median, at_end[1]});
-        else
-            fprintf(c->out, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">%s</text>\n", cell->why[0] ? "limit-text" : "",
-                    at_end[0] + 4, y + 13, cell->why[0] ? "✗ failed" : "–");
-    }
-}
-
-/* Returns the end of the axis of a direction: one for H2D and D2H, so that bars can be compared. */
-static double chart_end(const struct run *run, const struct gpu *gpu, const struct direction *direction) {
-    bool both = direction->in && direction->out;
-    double limit = direction_limit(direction, gpu_limit(run, gpu, false)), most = isnan(limit) ? 0 : limit;
-    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
-        for (int k = 0; k < KINDS; k++)
-            if ((row->direction->in && row->direction->out) == both) most = fmax(most, row->cell[k].gbps.median);
-    return axis_end(most * 1.001);
-}
-
-/* Draws the table of a GPU. Returns where it ends. */
+/* Draws the table of a GPU. H2D and D2H have one axis, so that bars can be compared. Returns where it ends. */
 static double chart_table(FILE *out, const struct run *run, const struct gpu *gpu, double top) {
-    struct chart c = chart_layout(out, top + CHART_HEAD + 30, 96, run->ndirections);
+    double step = (CHART_WIDTH - 96.0) / run->ndirections, height = run->opt->nsizes * CHART_GROUP;
+    struct chart c = {out, top + CHART_HEAD, 96, step, step - 24};
     char size[32];
-    c.height = run->opt->nsizes * CHART_GROUP;
     for (int d = 0; d < run->ndirections; d++) {
-        double end = chart_end(run, gpu, &directions[d]), y = c.top;
-        chart_column(&c, d, directions[d].name,
-                     (double[]){end, direction_limit(&directions[d], gpu_limit(run, gpu, false))});
+        bool both = directions[d].in && directions[d].out;
+        double limit = direction_limit(&directions[d], gpu_limit(run, gpu, false)), most = fmax(0, limit),
+               x = c.left + d * step;
+        for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+            for (int k = 0; k < KINDS; k++)
+                if ((row->direction->in && row->direction->out) == both) most = fmax(most, row->cell[k].gbps.median);
+        double end = axis_end(most * 1.001), y = c.top;
+        chart_column(&c, d, directions[d].name, (double[]){end, limit, height});
         for (int r = d; r < run->nrows; r += run->ndirections, y += CHART_GROUP) {
+            const struct row *row = &gpu->rows[r];
             if (d == 0)
-                fprintf(out, "<text x=\"86\" y=\"%.1f\" class=\"label\">%s</text>\n", y + 23,
-                        size_label(gpu->rows[r].bytes, size));
-            chart_cells(&c, &gpu->rows[r], y, (double[]){c.left + d * c.step, end});
+                fprintf(out, "<text class=\"label\" x=\"86\" y=\"%.1f\">%s</text>\n", y + 23,
+                        size_label(row->bytes, size));
+            for (int k = 0; k < KINDS; k++) {
+                double at[2] = {x, y + k * (CHART_BAR + 1)};
+                const char *instead = row->cell[k].why[0] ? "failed\">✗ failed" : "out\">–";
+                if (row->cell[k].count) chart_bar(&c, at, kind_names[k], (double[]){row->cell[k].gbps.median, end});
+                else fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s</text>\n", at[0] + 4, at[1] + 13, instead);
+            }
         }
     }
-    return c.top + c.height + CHART_FOOT;
+    return c.top + height + CHART_FOOT;
 }
 
 /* Draws "What helps". Returns where it ends. */
 static double chart_helps(FILE *out, const struct explanation *e, double top) {
-    struct chart c = chart_layout(out, top + 60, 290, USES);
-    static const char *const use_names[] = {"H2D", "D2H", "D2H new"};
-    double most = 0, y = c.top;
+    static const char *const headings[USES] = {"H2D", "D2H", "D2H new"};
+    double most = 0, height = e->nhelps * (CHART_BAR + 7), step = (CHART_WIDTH - 272.0) / USES;
+    struct chart c = {out, top + 60, 272, step, step - 24};
     char size[32];
-    c.height = e->nhelps * (CHART_BAR + 7);
     for (int i = 0; i < e->nhelps * USES; i++) most = fmax(most, e->helps[i / USES].gbps[i % USES]);
     fprintf(out, "<text class=\"head\" x=\"12\" y=\"%.1f\">What helps: %s of malloc'd data</text>\n", top + 10,
             size_label(e->bytes, size));
-    for (int u = 0; u < USES; u++) chart_column(&c, u, use_names[u], (double[]){axis_end(most), NAN});
-    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++, y += CHART_BAR + 7) {
-        fprintf(out, "<text class=\"label\" x=\"280\" y=\"%.1f\">%s</text>\n", y + 13, help->method);
-        for (int u = 0; u < USES; u++)
+    for (int u = 0; u < USES; u++) {
+        chart_column(&c, u, headings[u], (double[]){axis_end(most), NAN, height});
+        for (int i = 0; i < e->nhelps; i++) {
+            const struct help *help = &e->helps[i];
+            double at[2] = {c.left + u * step, c.top + i * (CHART_BAR + 7)};
+            if (u == 0)
+                fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", at[1] + 13, help->method);
             if (!isnan(help->gbps[u]))
-                chart_bar(&c, c.left + u * c.step, y, help->pinned >= e->bytes ? "pinned" : "pageable",
-                          (double[]){help->gbps[u], axis_end(most)});
+                chart_bar(&c, at, kind_names[help->pinned == e->bytes], (double[]){help->gbps[u], axis_end(most)});
+        }
     }
-    return c.top + c.height + CHART_FOOT;
+    return c.top + height + CHART_FOOT;
 }
 
 /* Writes a GPU's title, what the bars mean, and the legend. */
@@ -2578,51 +2564,44 @@ static void chart_head(FILE *out, const struct run *run, const struct gpu *gpu, 
     put_name(out, run, gpu, &xml_escapes);
     fprintf(out, "</text>\n<text x=\"12\" y=\"%.0f\">%s%s%.10s, median of %d after %d%s%s</text>\n", top + 46,
             gpu->total ? "" : link_label(&gpu->link, text), gpu->total ? "" : ", ", run->time, opt->iters, opt->warmup,
-            opt->untouched ? ", pageable source never written" : "", opt->parallel ? ", GPUs at once" : "");
-    if (!gpu->ready) fprintf(out, "<text class=\"limit-text\" x=\"12\" y=\"%.0f\">✗ not measured</text>\n", top + 70);
-    for (int k = 0; k < KINDS && gpu->ready; k++) {
-        fprintf(out, "<rect class=\"%s\" x=\"%d\" y=\"%.0f\" width=\"14\" height=\"14\"/>", kind_names[k], 12 + 120 * k,
-                top + 59);
-        fprintf(out, "<text x=\"%d\" y=\"%.0f\">%s%s%s</text>\n", 32 + 120 * k, top + 71, kind_names[k],
-                k == PINNED ? ": " : "", k == PINNED ? pin_label(run, text) : "");
-    }
+            opt->untouched ? ", source never written" : "", opt->parallel ? ", GPUs at once" : "");
+    if (!gpu->ready) fprintf(out, "<text class=\"failed\" x=\"12\" y=\"%.0f\">✗ not measured</text>\n", top + 70);
+    for (int k = 0; k < KINDS && gpu->ready; k++)
+        fprintf(out,
+                "<rect class=\"%s\" x=\"%d\" y=\"%.0f\" width=\"14\" height=\"14\"/><text x=\"%d\" y=\"%.0f\">%s: "
+                "%s</text>\n",
+                kind_names[k], 12 + 166 * k, top + 59, 32 + 166 * k, top + 71, kind_names[k],
+                k ? pin_label(run, text) : "malloc");
 }
 
-/* Draws the blocks of a run. They are drawn twice: to nowhere first, to learn how high the chart is. */
-static double chart_blocks(FILE *out, const struct run *run) {
-    double top = 0;
-    for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++) {
-        const struct gpu *shown = gpu < run->gpus + run->ngpus ? gpu : &run->totals;
-        if (shown->total && !shown->ready) continue;
-        chart_head(out, run, shown, top);
-        top = shown->ready ? chart_table(out, run, shown, top) : top + CHART_HEAD;
-        if (shown->explained && shown->explanation.nhelps) top = chart_helps(out, &shown->explanation, top);
-    }
-    return top;
-}
-
-/* Writes the chart when the run has ended. */
+/* Writes the chart when the run has ended. Its blocks are drawn into memory first, to learn how high it is. */
 static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     static const char style[] =
-        "<style>text{font:15px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:18px}"
-        ".head{font-weight:600}.label,.in{text-anchor:end}.tick,.limit-text{text-anchor:middle}.tick{font-size:13px}"
+        "<style>text{font:15px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:16px}"
+        ".head{font-weight:600}.label,.in{text-anchor:end}.tick,.mark{text-anchor:middle}.tick{font-size:13px}"
         ".back{fill:#fff}.grid{stroke:#d0d7de}.pageable{fill:#e3b341;stroke:#7d4e00}.pinned{fill:#0550ae;stroke:#"
         "0550ae}"
-        "text.in-pageable{fill:#1f2328;stroke:none}text.in-pinned{fill:#fff;stroke:none}.limit{stroke:#cf222e;stroke-"
-        "dasharray:6 4}"
-        "text.limit-text{fill:#cf222e}@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{"
-        "stroke:#30363d}"
-        ".pageable{fill:#7d4e00;stroke:#d29922}.pinned{fill:#79c0ff;stroke:#79c0ff}text.in-pageable{fill:#e6edf3}"
-        "text.in-pinned{fill:#0d1117}.limit{stroke:#ff7b72}text.limit-text{fill:#ff7b72}}</style>\n";
-    FILE *nowhere = gpu ? NULL : fopen("/dev/null", "we");
-    double height = nowhere ? chart_blocks(nowhere, run) : 0;
-    if (nowhere) fclose(nowhere);
-    if (gpu || run->ngpus == 0) return;
-    fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" height=\"%.0f\">\n",
-            CHART_WIDTH, height, CHART_WIDTH, height);
-    fprintf(out, "%s<rect class=\"back\" width=\"100%%\" height=\"100%%\"/>\n", style);
-    chart_blocks(out, run);
-    fputs("</svg>\n", out);
+        ".in-pinned{fill:#fff}.limit{stroke:#cf222e;stroke-dasharray:6 4}.mark,.failed{fill:#cf222e}"
+        "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{stroke:#30363d}"
+        ".pageable{fill:#7d4e00;stroke:#d29922}.pinned{fill:#79c0ff;stroke:#79c0ff}.in-pinned{fill:#0d1117}"
+        ".limit{stroke:#ff7b72}.mark,.failed{fill:#ff7b72}}</style>";
+    char *blocks = NULL;
+    size_t length;
+    double top = 0;
+    FILE *memory = gpu || !run->ngpus ? NULL : open_memstream(&blocks, &length);
+    for (int g = 0; memory && g <= run->ngpus; g++) {
+        const struct gpu *shown = g < run->ngpus ? &run->gpus[g] : &run->totals;
+        if (shown->total && !shown->ready) continue;
+        chart_head(memory, run, shown, top);
+        top = shown->ready ? chart_table(memory, run, shown, top) : top + CHART_HEAD;
+        if (shown->explanation.nhelps) top = chart_helps(memory, &shown->explanation, top);
+    }
+    if (!memory || fclose(memory) != 0) return;
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" height=\"%.0f\">\n%s\n",
+            CHART_WIDTH, top, CHART_WIDTH, top, style);
+    fprintf(out, "<rect class=\"back\" width=\"100%%\" height=\"100%%\"/>\n%s</svg>\n", blocks);
+    free(blocks);
 }
 
 /* A row of this table is an output format. begin and end get the document first and last (no GPU), and in
