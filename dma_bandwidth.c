@@ -183,7 +183,7 @@ struct help {
 /* What --explain measured; NAN where it could not. */
 struct explanation {
     size_t bytes; /* of the copies in `helps` */
-    double memcpy_gbps, malloc_host_s_per_gb, register_s_per_gb;
+    double memcpy_gbps, register_s_per_gb;
     struct help helps[MAX_HELPS];
     int nhelps;
     char why[WHY]; /* why a part of it is missing */
@@ -195,8 +195,7 @@ struct gpu {
     int index;     /* as CUDA counts */
     char label[8]; /* the index in words, or "total" */
     char name[256], uuid[48], bus_id[20];
-    size_t memory; /* bytes */
-    void *nvml;    /* NVML's handle; NULL where it has none */
+    void *nvml; /* NVML's handle; NULL where it has none */
     struct link link;
     unsigned busy_percent, busy_processes; /* before the run */
     int far_cpus;                          /* CPUs of the caller's own choice that are not near the GPU */
@@ -661,7 +660,6 @@ static void gpu_identify(const struct run *run, struct gpu *gpu) {
     snprintf(gpu->name, sizeof gpu->name, "GPU %d", gpu->index);
     if (cuda_failed(cudaGetDeviceProperties(&p, gpu->index), "cudaGetDeviceProperties", gpu->why)) return;
     snprintf(gpu->name, sizeof gpu->name, "%.255s", p.name);
-    gpu->memory = p.totalGlobalMem;
     snprintf(gpu->bus_id, sizeof gpu->bus_id, "%08X:%02X:%02X.0", (unsigned)p.pciDomainID, (unsigned)p.pciBusID & 0xff,
              (unsigned)p.pciDeviceID & 0xff);
     char *u = gpu->uuid + sprintf(gpu->uuid, "%s", strstr(p.name, " MIG ") ? "MIG-" : "GPU-");
@@ -1163,7 +1161,8 @@ static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
     size_t last = (to - 1) / 8 * 8;
     int value = (pattern(last) >> (to - 1 - last) * 8 & 0xff) == 0xff ? 0xaa : 0xff;
     cudaError_t error = cudaMemset2D(device + from, PAGE, value, 8, probe_rows(from, to));
-    return error != cudaSuccess ? error : cudaMemset(device + last, value, to - last);
+    if (error == cudaSuccess) error = cudaMemset(device + last, value, to - last);
+    return error != cudaSuccess ? error : cudaDeviceSynchronize(); /* not beside another GPU's timed copies */
 }
 
 /* Copies the probes of the device buffer to b->words, or with `in` the other way. 524,288 words of a
@@ -1663,6 +1662,7 @@ static void measure_explanation(struct bench *b, int threads) {
     void *host = b->buffers[PAGEABLE].at;
     size_t bytes = b->buffers[PAGEABLE].bytes;
     e->bytes = bytes < explain_bytes ? bytes : explain_bytes;
+    e->memcpy_gbps = e->register_s_per_gb = NAN;
     b->gpu->explained = true;
     if (!bytes) snprintf(e->why, WHY, "there is no pageable buffer");
     if (!bytes || !enter_gpu(b, e->why)) return;
@@ -1811,23 +1811,17 @@ struct escapes {
 static const struct escapes text_escapes = {"", ""}, csv_escapes = {"\"", "\"\""}, json_escapes = {"\"\\", "\\%c"},
                             markdown_escapes = {"\\|*_`[]#~<&", "\\%c"}, xml_escapes = {"<>&\"", "&#%d;"};
 
-/* Returns the length of the UTF-8 sequence at `text` (Unicode standard, table 3-7), 0 if it is none or
- * a control character, which could move the cursor. */
+/* Returns the length of the UTF-8 sequence at `c`, 0 if it is none (RFC 3629: cut off, overlong, a surrogate,
+ * too large) or a control character, which could move the cursor. */
 static int utf8_length(const unsigned char *c) {
-    static const struct {
-        unsigned char first, last, least, most; /* of the first byte, of the second */
-        int length;
-    } forms[] = {{0x20, 0x7E, 0, 0xFF, 1},    {0xC2, 0xC2, 0xA0, 0xBF, 2}, {0xC3, 0xDF, 0x80, 0xBF, 2},
-                 {0xE0, 0xE0, 0xA0, 0xBF, 3}, {0xE1, 0xEC, 0x80, 0xBF, 3}, {0xED, 0xED, 0x80, 0x9F, 3},
-                 {0xEE, 0xEF, 0x80, 0xBF, 3}, {0xF0, 0xF0, 0x90, 0xBF, 4}, {0xF1, 0xF3, 0x80, 0xBF, 4},
-                 {0xF4, 0xF4, 0x80, 0x8F, 4}};
-    for (size_t i = 0; i < COUNT(forms); i++) {
-        int n = 1;
-        if (*c < forms[i].first || *c > forms[i].last || c[1] < forms[i].least || c[1] > forms[i].most) continue;
-        while (n < forms[i].length && (c[n] & 0xC0) == 0x80) n++;
-        return n == forms[i].length ? n : 0;
+    static const uint32_t least[] = {0, 0x20, 0xA0, 0x800, 0x10000}; /* by length; C0 and C1 are left out too */
+    int length = *c < 0x80 ? 1 : *c < 0xC0 ? 0 : *c < 0xE0 ? 2 : *c < 0xF0 ? 3 : *c < 0xF8 ? 4 : 0;
+    uint32_t code = length == 1 ? *c : *c & (0xFFu >> (length + 1));
+    for (int i = 1; i < length; i++) {
+        if ((c[i] & 0xC0) != 0x80) return 0;
+        code = code << 6 | (c[i] & 0x3F);
     }
-    return 0;
+    return code < least[length] || code == 0x7F || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : length;
 }
 
 /* Writes a text with each character as the format needs it. Texts come from outside (the GPU's name, the
@@ -3224,7 +3218,6 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     for (int g = 0; g < n; g++) {
         struct gpu *gpu = &run->gpus[g];
         gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
-        set_unknown(&gpu->explanation.memcpy_gbps, 3 * sizeof(double));
         gpu_identify(run, gpu);
         if (!make_rows(run, gpu)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     }
