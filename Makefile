@@ -88,8 +88,8 @@ bench: all $(BUILD)/bare ## measure the program itself on a GPU machine
 $(BUILD)/bare: tests/bare.c $(BUILD)/flags
 	$(COMPILE) tests/bare.c $(LDFLAGS) @$(BUILD)/runtime $(SYSTEM)
 
-mutants: all sim ## see which tests notice a fault put into the source
-	sh tests/mutate.sh
+mutants: all sim ## put small faults into the source, count those that no test notices
+	python3 tests/mutate.py
 
 toolkit: ## fetch CUDA's runtime and headers from PyPI into .cuda/ (a few MB)
 	@sh tests/toolkit.sh $(CUDA)

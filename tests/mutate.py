@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""make mutants: puts small faults into dma_bandwidth.c, one at a time, and counts those that a test notices.
+
+Usage: tests/mutate.py [COUNT [SEED]]
+
+A fault changes an operator or a number, or deletes a statement; which ones is drawn by chance. Each is built on the
+simulated runtime and given to the tests, until one fails. A fault that nothing notices is printed as a diff: a test is
+missing, or the change alters nothing that the program does. Works in build/mutants; two faults at a time.
+"""
+import concurrent.futures
+import difflib
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+SOURCE = open(os.path.join(TOP, "dma_bandwidth.c"), encoding="utf-8").read()
+OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=", "&&": "||", "||": "&&", "+": "-",
+             "-": "+", "*": "/", "/": "*", "++": "--", "+=": "-=", "true": "false", "false": "true", "!": ""}
+# Quick ones first. The tests of the Makefile, of random command lines and of failing calls cost too much here.
+TESTS = ("table sizes usage data link formats memory explain driver gpus order staged output chart schema ending "
+         "surroundings help").split()
+
+
+def masked(text):
+    """Returns the source with comments, strings, characters and directives blanked out, at the same length."""
+    pattern = r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*'
+    return re.sub(pattern, lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+
+
+def candidates():
+    """Returns (begin, end, replacement) for every place where a fault can be put."""
+    code, found = masked(SOURCE), []
+    start = code.index("static bool size_in_unit") if "static bool size_in_unit" in code else 0
+    for m in re.finditer(r"\+\+|\+=|==|!=|<=|>=|&&|\|\||(?<=\s)[<>+*/-](?=\s)|!(?=[\w(*])|\btrue\b|\bfalse\b", code):
+        found.append((m.start(), m.end(), OPERATORS[m.group()]))
+    for m in re.finditer(r"(?<![\w.])\d+(?![\w.])", code):
+        found.append((m.start(), m.end(), "1" if m.group() == "0" else str(int(m.group()) + 1)))
+    for m in re.finditer(r"^ +(?!return\b|const\b|static\b|struct\b|char\b|int\b|double\b|bool\b|size_t\b|unsigned\b|case\b)"
+                         r"[A-Za-z_*(][^;{}\n]*;$", code, flags=re.M):
+        found.append((m.start(), m.end() - 1, ""))
+    return [f for f in found if f[0] >= start]
+
+
+def run(command, seconds, **more):
+    """Runs a command in a process group of its own, killed after so many seconds. Returns its status."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+                               start_new_session=True, **more)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return 124
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        process.wait()
+
+
+def judge(number, fault):
+    """Builds one fault and tests it. Returns "unbuilt", the test that noticed it, or None."""
+    begin, end, replacement = fault
+    folder = os.path.join(TOP, "build", "mutants", str(number))
+    shutil.rmtree(folder, ignore_errors=True)
+    os.makedirs(os.path.join(folder, "build"))
+    for name in ("Makefile", "README.md", ".cuda"):
+        if os.path.exists(os.path.join(TOP, name)):
+            os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
+    shutil.copytree(os.path.join(TOP, "tests"), os.path.join(folder, "tests"))
+    with open(os.path.join(folder, "dma_bandwidth.c"), "w", encoding="utf-8") as out:
+        out.write(SOURCE[:begin] + replacement + SOURCE[end:])
+    if run(["make", "--silent", "sim", "CFLAGS=-O1 -w"], 120, cwd=folder) != 0:
+        return "unbuilt"
+    environment = dict(os.environ, SIM=os.path.join(folder, "build", "dma_bandwidth_sim"))
+    noticed = None
+    for test in TESTS:
+        path = os.path.join(folder, "tests", test + ".t")
+        if os.path.exists(path) and run(["prove", "-Q", "--exec", "sh", path], 180, env=environment, cwd=folder) != 0:
+            noticed = test
+            break
+    shutil.rmtree(folder, ignore_errors=True)
+    return noticed
+
+
+def main():
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    faults = random.Random(seed).sample(candidates(), count)
+    noticed = unbuilt = 0
+    with concurrent.futures.ThreadPoolExecutor(max_workers=2) as pool:
+        for number, by in enumerate(pool.map(judge, range(count), faults)):
+            begin, end, replacement = faults[number]
+            unbuilt += by == "unbuilt"
+            noticed += by not in (None, "unbuilt")
+            line = SOURCE.count("\n", 0, begin) + 1
+            print(f"{number + 1}/{count}: line {line}: {by or 'NOT NOTICED'}", flush=True)
+            if by is None:
+                after = SOURCE[:begin] + replacement + SOURCE[end:]
+                diff = difflib.unified_diff(SOURCE.splitlines(), after.splitlines(), lineterm="", n=0)
+                print("\n".join(d for d in diff if d[:3] not in ("---", "+++")), flush=True)
+    built = count - unbuilt
+    print(f"{noticed} of {built} faults noticed; {built - noticed} not noticed, {unbuilt} do not build")
+
+
+main()
