@@ -1787,15 +1787,15 @@ static double help_seconds(const struct explanation *e, const struct help *help,
  * fastest, what it gains, and what it costs. "" where that can't be told. */
 static const char *advise(const struct explanation *e, double copies, char out[WHY]) {
     const struct help *best = e->helps;
-    const char *when = copies > 1 ? "Data copied again and again" : "Data copied once";
+    const char *when = copies > 1 ? "Copied again and again" : "Copied once";
     out[0] = 0;
     for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
         if (help_seconds(e, help, copies) < help_seconds(e, best, copies)) best = help;
     double seconds = help_seconds(e, best, copies), gain = help_seconds(e, e->helps, copies) / seconds;
     if (!e->nhelps || isnan(gain) || e->bytes < summary_from) return out;
     if (gain < 1.05)
-        snprintf(out, WHY, "%s: nothing here beats cudaMemcpy as it is, at %.1f GB/s.", when, e->helps->gbps[USE_H2D]);
-    else snprintf(out, WHY, "%s: %s, %.1f times as fast as cudaMemcpy.", when, best->method, gain);
+        snprintf(out, WHY, "%s: nothing beats cudaMemcpy as it is, at %.1f GB/s.", when, e->helps->gbps[USE_H2D]);
+    else snprintf(out, WHY, "%s: %s, %.1f times as fast.", when, best->method, gain);
     return out;
 }
 
@@ -1842,7 +1842,7 @@ static void put_some(FILE *out, const char *text, const struct escapes *escapes,
 /* Writes all of a text. */
 static void put(FILE *out, const char *text, const struct escapes *escapes) { put_some(out, text, escapes, -1); }
 
-/* Writes a GPU's name as headings have it, `most` characters of it at most. */
+/* Writes a GPU's name as headings have it; a chart has room for 36 characters of it. */
 static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes) {
     put_some(out, gpu->name, escapes, escapes == &xml_escapes ? 36 : -1);
     if (run->visible > 1 && !gpu->total) fprintf(out, " (GPU %d, %s)", gpu->index, gpu->bus_id);
@@ -2165,7 +2165,7 @@ static void put_explanation(FILE *out, const struct run *run, const struct gpu *
     for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
         put_help(out, help, help->method, markdown);
     fputs(markdown ? "\n" : "", out);
-    fprintf(out, "%s\n%s", "Rates in GB/s; D2H new: into memory that nobody touched yet; once: before copying.",
+    fprintf(out, "%s\n%s", "GB/s; D2H new: into memory that nobody touched yet; once: before the first copy.",
             markdown ? "\n" : "");
     for (double copies = 1; copies <= 1000; copies *= 1000)
         if (advise(e, copies, text)[0]) fprintf(out, "%s%s\n", lead, text);
