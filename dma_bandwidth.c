@@ -315,6 +315,13 @@ static bool cuda_failed(cudaError_t error, const char *doing, char why[WHY]) {
     return true;
 }
 
+/* Returns the double at an offset in a struct, for tables that name members by offsetof. */
+static double member(const void *base, size_t offset) {
+    double value;
+    memcpy(&value, (const char *)base + offset, sizeof value);
+    return value;
+}
+
 /* Writes NAN into every double of a struct that holds nothing else. */
 static void set_unknown(void *doubles, size_t bytes) {
     static const double unknown = NAN;
@@ -784,14 +791,14 @@ static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from,
     return wrong;
 }
 
-/* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. A name
- * makes it one of --pin's methods. */
+/* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. */
 struct memory {
     struct choice choice;
     cudaError_t (*get)(void **at, size_t bytes);
     cudaError_t (*release)(void *at);
-    bool staged; /* copied through pinned chunks, not by cudaMemcpy */
-    bool huge;   /* asks the kernel for 2 MB pages */
+    bool registered; /* page-locked by cudaHostRegister, after it was got */
+    bool huge;       /* asks the kernel for 2 MB pages */
+    bool staged;     /* copied through pinned chunks, not by cudaMemcpy */
 };
 
 /* Pageable memory. */
@@ -819,41 +826,36 @@ static cudaError_t get_write_combined(void **at, size_t bytes) {
     return cudaHostAlloc(at, bytes, cudaHostAllocWriteCombined);
 }
 
-/* Page-locks pageable memory. Its pages are written first, by many threads: that makes registering ten
- * times as fast. */
-static cudaError_t register_memory(cudaError_t error, void **at, size_t bytes) {
-    if (error != cudaSuccess) return error;
+static const struct memory device_memory = {{"GPU", "cudaMalloc"}, cudaMalloc, cudaFree, false, false, false};
+static const struct memory pageable_memory = {
+    {"pageable host", "malloc"}, get_malloc, free_malloc, false, false, false};
+static const struct memory huge_memory = {{"pageable host", "2 MB pages"}, get_huge, free_malloc, false, true, false};
+
+/* A row of this table is a method of --pin. */
+static const struct memory pin_methods[] = {
+    {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, false, false, false},
+    {{"register", "malloc, then cudaHostRegister"}, get_malloc, free_malloc, true, false, false},
+    {{"huge", "2 MB pages, then cudaHostRegister"}, get_huge, free_malloc, true, true, false},
+    {{"write-combined", "cudaHostAllocWriteCombined"}, get_write_combined, cudaFreeHost, false, false, false},
+    {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, false, false, true},
+};
+
+/* Gets memory. Pages that are to be registered are written first, by many threads: that makes registering
+ * ten times as fast. */
+static cudaError_t get_memory(const struct memory *memory, void **at, size_t bytes) {
+    cudaError_t error = memory->get(at, bytes);
+    if (error != cudaSuccess || !memory->registered) return error;
     in_slices(fill, *at, 0, bytes);
     error = cudaHostRegister(*at, bytes, cudaHostRegisterDefault);
-    if (error != cudaSuccess) free(*at);
+    if (error != cudaSuccess) memory->release(*at);
     return error;
 }
 
-/* Page-locked memory from malloc. */
-static cudaError_t get_registered(void **at, size_t bytes) { return register_memory(get_malloc(at, bytes), at, bytes); }
-
-/* Page-locked memory in 2 MB pages. */
-static cudaError_t get_huge_registered(void **at, size_t bytes) {
-    return register_memory(get_huge(at, bytes), at, bytes);
+/* Gives memory back. */
+static void free_memory(const struct memory *memory, void *at) {
+    if (memory->registered) cudaHostUnregister(at);
+    memory->release(at);
 }
-
-/* Gives registered memory back. */
-static cudaError_t free_registered(void *at) {
-    cudaError_t error = cudaHostUnregister(at);
-    free(at);
-    return error;
-}
-
-static const struct memory device_memory = {{"GPU", "cudaMalloc"}, cudaMalloc, cudaFree, false, false};
-static const struct memory pageable_memory = {{"pageable host", "malloc"}, get_malloc, free_malloc, false, false};
-static const struct memory huge_memory = {{"pageable host", "2 MB pages"}, get_huge, free_malloc, false, true};
-static const struct memory pin_methods[] = {
-    {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, false, false},
-    {{"register", "malloc, then cudaHostRegister"}, get_registered, free_registered, false, false},
-    {{"huge", "2 MB pages, then cudaHostRegister"}, get_huge_registered, free_registered, false, true},
-    {{"write-combined", "cudaHostAllocWriteCombined"}, get_write_combined, cudaFreeHost, false, false},
-    {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, true, false},
-};
 
 /* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. Returns
  * whether it could be done. */
@@ -1307,9 +1309,9 @@ static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buf
         snprintf(doing, sizeof doing, "allocating %s of %s memory", size_label(n, size),
                  kind == PINNED ? "pinned host" : buffer->memory->choice.name);
         if (!no_room(n, buffers, doing, why)) {
-            if (!cuda_failed(buffer->memory->get(&buffer->at, n), doing, why)) {
+            if (!cuda_failed(get_memory(buffer->memory, &buffer->at, n), doing, why)) {
                 buffer->bytes = n;
-                if (kind != DEVICE) in_slices(fill, buffer->at, 0, n);
+                if (kind != DEVICE && !buffer->memory->registered) in_slices(fill, buffer->at, 0, n);
                 return;
             }
             cudaGetLastError(); /* out of memory does not stick */
@@ -1380,7 +1382,7 @@ static void tear_down(struct bench *b) {
     enter_gpu(b, why);
     staged_stop(&b->staged);
     for (int k = 0; k < BUFFERS; k++)
-        if (b->buffers[k].bytes) b->buffers[k].memory->release(b->buffers[k].at);
+        if (b->buffers[k].bytes) free_memory(b->buffers[k].memory, b->buffers[k].at);
     free(b->words);
     for (int i = 0; i < 2; i++)
         if (b->streams[i]) cudaStreamDestroy(b->streams[i]);
@@ -1599,7 +1601,7 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct help *help = &e->helps[e->nhelps - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    bool is_pinned = way->memory->release != free_malloc;
+    bool is_pinned = help->pinned == e->bytes;
     if (!is_pinned && !way->direct) drop_pages(host, e->bytes);
     double seconds = (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (is_pinned ? help->cost_s : 0);
     if (!way->direct) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
@@ -1624,8 +1626,8 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
              threads == 1 ? "" : "s");
     double start = now();
     bool got = ours || (!no_room(e->bytes, 1, help->method, why) &&
-                        !cuda_failed(way->memory->get(&host, e->bytes), help->method, why));
-    if (got && way->memory->release != free_malloc) help->pinned = e->bytes;
+                        !cuda_failed(get_memory(way->memory, &host, e->bytes), help->method, why));
+    if (got && (way->memory->registered || way->memory->release == cudaFreeHost)) help->pinned = e->bytes;
     if (help->pinned) help->cost_s = now() - start;
     start = now();
     if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, why)) {
@@ -1637,7 +1639,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", help->method, why);
     if (why[0]) note_if_lost(b->gpu, why);
     staged_stop(&b->staged);
-    if (got && !ours) way->memory->release(host);
+    if (got && !ours) free_memory(way->memory, host);
 }
 
 /* Measures how fast one core copies, in GB/s; the best of three, since a ceiling is asked for. NAN where
@@ -1921,11 +1923,7 @@ static int label_width(const struct run *run) {
 static bool is_number(const struct column *c) { return c->field == RATE || c->field == RATIO || c->field == DELTA; }
 
 /* Returns the number of a column that holds one; NAN where it is unknown. */
-static double column_number(const struct column *c, const struct row *row) {
-    double number;
-    memcpy(&number, (const char *)row + c->at, sizeof number);
-    return number;
-}
+static double column_number(const struct column *c, const struct row *row) { return member(row, c->at); }
 
 /* Returns a column as people read it, for all formats if it is a text; it may be in `out`. */
 static const char *column_text(const struct column *c, const struct place *p, char out[STATUS_SIZE]) {
@@ -1951,16 +1949,10 @@ static const char *column_text(const struct column *c, const struct place *p, ch
     return "";
 }
 
-/* Returns the figure of a field of a summary. */
-static double summary_number(const struct summary *s, const struct summary_field *field) {
-    double number;
-    memcpy(&number, (const char *)s + field->at, sizeof number);
-    return number;
-}
-
 /* Writes a field of a summary as people read it. */
 static void put_summary_field(FILE *out, const struct summary *s, const struct summary_field *field) {
-    if (isfinite(summary_number(s, field))) fprintf(out, field->format, summary_number(s, field));
+    double number = member(s, field->at);
+    if (isfinite(number)) fprintf(out, field->format, number);
     else fputc('-', out);
 }
 
@@ -2355,7 +2347,7 @@ static void json_results(FILE *out, const struct run *run, const struct gpu *gpu
         struct summary s = summarize(run, gpu, &directions[d]);
         json(out, "%S'%S':{", d ? "," : "", directions[d].name);
         for (size_t i = 0; i < COUNT(summary_fields); i++)
-            json(out, "%S'%S':%g", i ? "," : "", summary_fields[i].key, summary_number(&s, &summary_fields[i]));
+            json(out, "%S'%S':%g", i ? "," : "", summary_fields[i].key, member(&s, summary_fields[i].at));
         fputc('}', out);
     }
     fputc('}', out);
