@@ -713,15 +713,15 @@ static uint64_t pattern(size_t offset) {
 struct slice {
     void (*work)(struct slice *);
     unsigned char *buffer;
-    size_t from, to;
+    size_t from, to, end;    /* end: of all slices */
     size_t wrong;            /* offset of the first word found wrong; SIZE_MAX: none */
     const struct cpus *cpus; /* for the thread that works on it; NULL: it may stay where it is */
 };
 
-/* Returns the next probe after `at`: a page on, at last the last word, then `to`. */
-static size_t next_probe(size_t at, size_t to) {
-    size_t last = (to - 1) / 8 * 8;
-    return at >= last ? to : at + PAGE < last ? at + PAGE : last;
+/* Returns the probe of a slice after `at`: a page on, behind the last page the last word of all, then s->to. */
+static size_t next_probe(const struct slice *s, size_t at) {
+    size_t last = (s->end - 1) / 8 * 8;
+    return at + PAGE < s->to ? at + PAGE : s->to == s->end && at < last ? last : s->to;
 }
 
 /* Writes the pattern to every byte. */
@@ -734,7 +734,7 @@ static void fill(struct slice *s) {
 
 /* Writes the pattern, or its complement, to the probes. */
 static void mark(struct slice *s, uint64_t flip) {
-    for (size_t at = s->from; at < s->to; at = next_probe(at, s->to)) {
+    for (size_t at = s->from; at < s->to; at = next_probe(s, at)) {
         uint64_t word = pattern(at) ^ flip;
         memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
@@ -748,7 +748,7 @@ static void spoil(struct slice *s) { mark(s, UINT64_MAX); }
 
 /* Compares the probes with the pattern. */
 static void check(struct slice *s) {
-    for (size_t at = s->from; at < s->to && s->wrong == SIZE_MAX; at = next_probe(at, s->to)) {
+    for (size_t at = s->from; at < s->to && s->wrong == SIZE_MAX; at = next_probe(s, at)) {
         uint64_t word = pattern(at);
         if (memcmp(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8) != 0) s->wrong = at;
     }
@@ -782,7 +782,7 @@ static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from,
     size_t each = ((to - from) / n + PAGE) / PAGE * PAGE;
     for (size_t i = 0; i < n; i++) {
         size_t end = from + each < to ? from + each : to;
-        slices[i] = (struct slice){work, buffer, from, end, SIZE_MAX, i ? &cpus : NULL};
+        slices[i] = (struct slice){work, buffer, from, end, to, SIZE_MAX, i ? &cpus : NULL};
         from = end;
     }
     at_once(slices, n, sizeof slices[0], &(struct work){work_on_slice, without_thread});
@@ -850,6 +850,9 @@ static cudaError_t get_memory(const struct memory *memory, void **at, size_t byt
     if (error != cudaSuccess) memory->release(*at);
     return error;
 }
+
+/* Returns whether memory is page-locked as long as it is there. */
+static bool is_pinned(const struct memory *memory) { return memory->registered || memory->release == cudaFreeHost; }
 
 /* Gives memory back. */
 static void free_memory(const struct memory *memory, void *at) {
@@ -1601,9 +1604,9 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct help *help = &e->helps[e->nhelps - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    bool is_pinned = help->pinned == e->bytes;
-    if (!is_pinned && !way->direct) drop_pages(host, e->bytes);
-    double seconds = (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (is_pinned ? help->cost_s : 0);
+    if (!is_pinned(way->memory) && !way->direct) drop_pages(host, e->bytes);
+    double seconds =
+        (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (is_pinned(way->memory) ? help->cost_s : 0);
     if (!way->direct) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
     help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
@@ -1627,7 +1630,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     double start = now();
     bool got = ours || (!no_room(e->bytes, 1, help->method, why) &&
                         !cuda_failed(get_memory(way->memory, &host, e->bytes), help->method, why));
-    if (got && (way->memory->registered || way->memory->release == cudaFreeHost)) help->pinned = e->bytes;
+    if (got && is_pinned(way->memory)) help->pinned = e->bytes;
     if (help->pinned) help->cost_s = now() - start;
     start = now();
     if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, why)) {
