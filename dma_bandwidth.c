@@ -732,19 +732,13 @@ static void fill(struct slice *s) {
     }
 }
 
-/* Writes the pattern, or its complement, to the probes. */
-static void mark(struct slice *s, uint64_t flip) {
+/* Makes the probes wrong, all bits of them. */
+static void spoil(struct slice *s) {
     for (size_t at = s->from; at < s->to; at = next_probe(s, at)) {
-        uint64_t word = pattern(at) ^ flip;
+        uint64_t word = ~pattern(at);
         memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
 }
-
-/* Makes the probes good. */
-static void restore(struct slice *s) { mark(s, 0); }
-
-/* Makes the probes wrong, all bits of them. */
-static void spoil(struct slice *s) { mark(s, UINT64_MAX); }
 
 /* Compares the probes with the pattern. */
 static void check(struct slice *s) {
@@ -992,7 +986,7 @@ static void staged_stop(struct staged *s) {
         if (me->buffer) cudaFreeHost(me->buffer);
     }
     free(s->stagers);
-    s->stagers = NULL;
+    *s = (struct staged){.count = 0};
 }
 
 /* Starts the threads, on the CPUs that this thread may use, and gets their buffers. Returns false on
@@ -1018,6 +1012,11 @@ static bool staged_start(struct staged *s, int device, int threads, char why[WHY
     s->waiting = false;
     if (!good) staged_stop(s);
     return good;
+}
+
+/* Writes over what the last copy left in the buffers. For a check only, a program does not need it. */
+static void staged_spoil(struct staged *s) {
+    for (int i = 0; i < s->count; i++) memset(s->stagers[i].buffer, 0, 2 * CHUNK);
 }
 
 /* Copies, and returns when all of it has arrived. Returns false on failure: why in `why`. */
@@ -1206,12 +1205,12 @@ static bool prepare_cell(struct bench *b) {
     if (!enter_gpu(b, cell->why)) return false;
     cell->samples = malloc(2 * (size_t)b->opt->iters * sizeof *cell->samples);
     if (!cell->samples) return !cuda_failed(cudaErrorMemoryAllocation, "keeping the samples", cell->why);
-    if (in && !is_untouched(b) && !b->opt->no_verify) in_slices(restore, host, 0, in);
     if (in && is_untouched(b) && !drop_pages(host, in)) {
         snprintf(cell->why, WHY, "--untouched: the kernel does not take the pages back: %s", strerror(errno));
         return false;
     }
     if (b->opt->no_verify) return true;
+    if (b->kind == PINNED) staged_spoil(&b->staged);
     if (in && cuda_failed(spoil_device(b, 0, in), "preparing the data check", cell->why)) return false;
     if (in == bytes) return true;
     in_slices(spoil, host, in, bytes);
@@ -1980,12 +1979,12 @@ __attribute__((format(printf, 2, 3))) static void note(struct notes *to, const c
 }
 
 /* Writes why a cell failed into `out` and returns it: with its name, if it was begun. NULL if it did not
- * fail, or failed for the reason of a cell before it. */
+ * fail, or was not begun for the reason of a cell before it. */
 static const char *cell_reason(const struct gpu *gpu, const struct row *row, enum kind kind, char out[STATUS_SIZE]) {
     const struct cell *cell = &row->cell[kind];
     char size[32];
     if (!cell->why[0]) return NULL;
-    for (const struct row *before = gpu->rows; before <= row; before++)
+    for (const struct row *before = gpu->rows; !cell->samples && before <= row; before++)
         for (enum kind k = PAGEABLE; k < (before == row ? kind : KINDS); k++)
             if (strcmp(before->cell[k].why, cell->why) == 0) return NULL;
     if (cell->samples)
@@ -2698,6 +2697,7 @@ static bool add_sizes(struct options *opt, const char *value, char why[WHY]) {
         snprintf(why, WHY, "has an empty item");
         good = *item && add_item(opt, item, why);
     }
+    if (!copy) snprintf(why, WHY, "can't be kept: %s", strerror(ENOMEM));
     free(copy);
     return good;
 }
@@ -3209,8 +3209,7 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
                           opt->devices[g], run->visible);
     run->gpus = calloc((size_t)n, sizeof *run->gpus);
     if (!run->gpus) return refuse(run, FAILED, "no memory for %d GPUs", n);
-    run->ngpus = n;
-    for (int g = 0; g < n; g++) {
+    for (int g; (g = run->ngpus) < n; run->ngpus++) {
         struct gpu *gpu = &run->gpus[g];
         gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
         gpu_identify(run, gpu);

@@ -1,45 +1,190 @@
 #!/bin/sh
-# --explain, --untouched, --pin, --bidir, notes.
+# --explain, --untouched, --pin, --bidir, binding.
 . "$(dirname "$0")/lib.sh"
+have_jq=$(command -v jq)
 
-run -s 1M 8M -x
+# figure KEY: a figure of "Why" in the last run's JSON, "null" or nothing if there is none.
+figure() { grep -o "\"$1\":[^,}]*" "$tmp/out" | head -n 1 | cut -d: -f2; }
+# at_least NAME GOT LEAST
+at_least() {
+  awk -v got="$2" -v least="$3" 'BEGIN { exit !(got != "" && got != "null" && got + 0 >= least) }'
+  ok "$1" "$3 or more
+came:     $2"
+}
+
+run -s 16M -x -T 2 -i 1 -w 0
 exits '--explain' 0
-out 'the section' '^--- Why ---$'
-out 'memcpy' '^[0-9.]+ GB/s for memcpy by one core: pageable H2D of 8MB ran at [0-9]+ % of it, '
-out 'first touch' '^14\.6 GB/s for D2H into a fresh malloc buffer, 14\.6 GB/s into it again: first touch cost little here$'
-out 'cudaMallocHost' '^[0-9.]+ s per GB for cudaMallocHost: paid for after [0-9]+ H2D cop(y|ies) of 8MB$'
-out 'cudaHostRegister' '^[0-9.]+ s per GB for cudaHostRegister of written memory: paid for after [0-9]+ H2D cop'
-if [ -r /sys/kernel/mm/transparent_hugepage/enabled ]; then
-  policy=$(sed 's/.*\[\(.*\)\].*/\1/' /sys/kernel/mm/transparent_hugepage/enabled)
-  out 'page policy' "^$policy: transparent huge pages, malloc gets "
-fi
-SIM_RATES='pageable.h2d=50,pinned.h2d=20' run -s 1M -x
+out 'the sections' '^--- Why ---$'
+out 'and the other one' '^--- What helps ---$'
+out 'memcpy' '^[0-9.]+ GB/s for memcpy by one core: pageable H2D of 16MB ran at [0-9]+ % of it, '
+out 'first touch' '^14\.6 GB/s for D2H into memory that nobody touched yet, 14\.6 GB/s into it again: first touch cost little here$'
+out 'cudaMallocHost' '^[0-9.]+ s per GB for cudaMallocHost: paid for after [0-9]+ H2D cop(y|ies) of 16MB$'
+out 'cudaHostRegister' '^[0-9.]+ s per GB for cudaHostRegister of written memory: paid for after [0-9]+ H2D cop(y|ies) of 16MB$'
+out 'threads' '^16\.9 GB/s for pageable H2D by 2 threads at once, 16\.9 GB/s by one: the driver makes them wait for each other$'
+run -s 16M -x -T 1 -i 1 -w 0
+lacks 'one thread is no several' 'at once'
+
+# First touch, by hand: 14.6 GB/s beside 5 for absent pages is 1 / (1/14.6 + 1/5) = 3.72.
+SIM_TOUCH=5 run -s 16M -x -T 2 -i 1 -w 0
+out 'first touch at 5 GB/s' '^3\.7 GB/s for D2H into memory that nobody touched yet, 14\.6 GB/s into it again: first touch is paid by the first copy$'
+is 'only fresh memory pays' "$(awk '$1 == "cudaMemcpy" { print $(NF - 4), $(NF - 3), $(NF - 2) }' "$tmp/out")" '16.9 14.6 3.7'
+SIM_TOUCH=5 SIM_RATES='pageable.d2h=40' run -s 16M -x -T 1 -i 1 -w 0 -f json
+is 'cold in JSON: 1 / (1/40 + 1/5) = 4.44' "$(figure d2h_cold_gbps | cut -c1-4)" 4.44
+is 'warm in JSON' "$(figure d2h_warm_gbps | cut -c1-2)" 40
+
+# What pinning costs, in real time: 300 ms for 16 MB is 17.88 s per GB, and a slow machine takes longer.
+SIM_PIN_COST=300,0 SIM_RATES='pageable.h2d=10,pinned.h2d=50' run -s 16M -x -T 1 -i 1 -w 0 -f json
+at_least 'seconds per GB of cudaMallocHost' "$(figure malloc_host_s_per_gb)" 17.88
+# A GB takes 0.1 s and 0.02 s: 0.08 s are saved by each.
+paid() { awk -v s="$(figure "$1_s_per_gb")" -v n="$(figure "$1_paid_after_copies")" -v saved="$2" \
+  'BEGIN { exit !(s > 0 && n > 0 && (n - 1) * saved < s * 1.001 && n * saved > s * 0.999) }'; }
+paid malloc_host 0.08
+ok 'cudaMallocHost is paid for when copies saved as much' "$(figure malloc_host_s_per_gb) / 0.08
+came:     $(figure malloc_host_paid_after_copies)"
+paid register 0.08
+ok 'and so is cudaHostRegister' "$(figure register_s_per_gb) / 0.08
+came:     $(figure register_paid_after_copies)"
+SIM_PIN_COST=0,300 SIM_RATES='pageable.h2d=1,pinned.h2d=2' run -s 16M -x -T 1 -i 1 -w 0 -f json
+at_least 'seconds per GB of cudaHostRegister' "$(figure register_s_per_gb)" 17.88
+paid register 0.5
+ok 'paid for, at other rates' "$(figure register_s_per_gb) / 0.5
+came:     $(figure register_paid_after_copies)"
+SIM_RATES='pageable.h2d=50,pinned.h2d=20' run -s 16M -x -T 1 -i 1 -w 0
 out 'pinned that is not faster is never paid for' 'cudaMallocHost: not paid for by copies, pinned H2D was not faster$'
-SIM_RATES='pageable.h2d=0.01' run -s 1M -x
-out 'the staging copy, where the figure supports it' 'as a CPU copying into a pinned staging buffer would$'
-SIM_RATES='pageable.h2d=1000' run -s 1M -x
-out 'and not where it does not' "more than one core's plain copy gives\$"
-SIM_FAIL=cudaMemcpy:2:cudaErrorMemoryAllocation run -s 1M -i 1 -w 0 -x
+lacks 'by no number of copies' 'paid for after'
+SIM_RATES='pageable.h2d=50,pinned.h2d=20' run -s 16M -x -T 1 -i 1 -w 0 -f json
+is 'null in JSON' "$(figure malloc_host_paid_after_copies)" null
+
+# The sentence about memcpy fits its figure, whatever this machine's memcpy does.
+for rate in 0.1 2 8 32 1000; do
+  SIM_RATES="pageable.h2d=$rate" run -s 16M -x -T 1 -i 1 -w 0
+  sentence=$(sed -n 's/.* ran at \([0-9]*\) % of it, /\1 /p' "$tmp/out")
+  percent=${sentence%% *}
+  case ${sentence#* } in
+  "so more than the CPU's copy holds it back") [ "$percent" -le 50 ] ;;
+  'as a CPU copying into a pinned staging buffer would') [ "$percent" -ge 50 ] && [ "$percent" -le 130 ] ;;
+  "more than one core's plain copy gives") [ "$percent" -ge 130 ] ;;
+  *) false ;;
+  esac
+  ok "pageable H2D at $rate GB/s: $sentence" 'a sentence that fits'
+done
+SIM_RATES=pageable.h2d=0.01 run -s 16M -x -T 1 -i 1 -w 0
+out 'far below memcpy' "of it, so more than the CPU's copy holds it back\$"
+SIM_RATES=pageable.h2d=9999 run -s 16M -x -T 1 -i 1 -w 0
+out 'far above memcpy' "of it, more than one core's plain copy gives\$"
+run -s 16M -x -T 1 -i 1 -w 0 -u
+out 'a source that was never written' 'of it, reading a source that was never written$'
+
+# Small sizes, where the cost of a call rules: figures alone. The largest one of 16 MB and more is spoken of.
+run -s 64K 16777215B -x -T 1 -i 1 -w 0
+out 'small sizes: memcpy alone' '^[0-9.]+ GB/s for memcpy by one core$'
+out 'small sizes: the cost alone' '^[0-9.]+ s per GB for cudaMallocHost$'
+lacks 'small sizes: no advice' 'paid for|Data copied'
+run -s 32M 16M 1M -x -T 1 -i 1 -w 0
+out 'the largest size' 'pageable H2D of 32MB ran at'
+is 'and no other' "$(grep -c 'of 16MB' "$tmp/out")" 0
+
+SIM_COPY=pageable.h2d#1:none run -s 16M -i 1 -w 0 -x -T 1
 out 'without a pageable rate, memcpy stands alone' '^[0-9.]+ GB/s for memcpy by one core$'
 out 'and nothing is said of paying' '^[0-9.]+ s per GB for cudaMallocHost$'
 lacks 'no odd number' 'nan|inf'
-SIM_FAIL=cudaMemcpy:3:cudaErrorMemoryAllocation run -s 1M -i 1 -w 0 -x
+SIM_COPY=pinned.h2d#2:none run -s 16M -i 1 -w 0 -x -T 1
 out 'without a pinned rate neither' '^[0-9.]+ s per GB for cudaHostRegister of written memory$'
-run -s 1M -x -f markdown
-out 'markdown' '^#### Why$'
-run -s 1M -x -f csv
-err 'csv: on stderr' 'GB/s for memcpy by one core'
-run -s 1M -x -f json
-if command -v jq >/dev/null; then
+lacks 'no odd number either' 'nan|inf'
+
+# What helps: which rows, and figures that the simulated rates give. Real time only makes what counts it slower.
+methods() { sed -n '/^--- What helps/,/^Rates/p' "$tmp/out" | sed -n 's/^\(staged by [0-9]* thread\).*/\1/p' | tr -dc '0-9\n' | tr '\n' ' '; }
+for case in '1|1 ' '2|1 2 ' '3|1 2 3 ' '4|1 2 4 ' '6|1 2 4 6 '; do
+  run -s 1M -x -T "${case%%|*}" -i 1 -w 0
+  is "--threads ${case%%|*}: staged by" "$(methods)" "${case#*|}"
+done
+SIM_STAGE=5 SIM_RATES='pageable.h2d=10,pageable.d2h=8,pinned.h2d=50,pinned.d2h=40' run -s 16M -x -T 2 -i 1 -w 0
+# row NAME: the figures behind a row's name.
+row() { sed -n "s/^$1  *//p" "$tmp/out"; }
+out 'sizes' "^16MB of malloc'd data +H2D +D2H +D2H new +pinned +once\$"
+is 'cudaMemcpy' "$(row cudaMemcpy | tr -s ' ')" '10.0 8.0 8.0 - -'
+is '2 MB pages' "$(row 'cudaMemcpy, 2 MB pages' | tr -s ' ')" '10.0 8.0 8.0 - -'
+is 'register, copy, unregister' "$(row 'register, copy, unregister' | tr -s ' ')" '50.0 40.0 40.0 - -'
+# By hand: 16 MB by one core at 5 GB/s and the last chunk's way at 50, 40: 8 / (8/5 + 1/50), 8 / (8/5 + 1/40).
+is 'staged by 1 thread' "$(row 'staged by 1 thread' | tr -s ' ' | cut -d' ' -f1-5)" '4.9 4.9 4.9 4 MB'
+is 'staged by 2 threads pins 8 MB' "$(row 'staged by 2 threads' | tr -s ' ' | cut -d' ' -f4,5)" '8 MB'
+is 'pinned from the start' "$(row 'pinned: cudaMallocHost' | tr -s ' ' | cut -d' ' -f1,2,4,5)" '50.0 40.0 16 MB'
+is 'pinned in 2 MB pages' "$(row 'pinned: 2 MB pages, registered' | tr -s ' ' | cut -d' ' -f1,2,4,5)" '50.0 40.0 16 MB'
+SIM_PIN_COST=300,0 run -s 16M -x -T 1 -i 1 -w 0 -f json
+if [ -n "$have_jq" ]; then
+  jq -e '.gpus[0].explain.helps[] | select(.method == "pinned: cudaMallocHost") |
+    .cost_s >= 0.3 and .pinned_bytes == 16777216 and .d2h_fresh_gbps < 0.056' "$tmp/out" >/dev/null
+  ok 'memory that is pinned first costs its time, also when it is new: 16 MB in more than 0.3 s' '< 0.056 GB/s'
+  # The sentences, recomputed from the rows: the fastest way for 1 and for 1000 H2D copies.
+  for rates in 'pageable.h2d=10,pinned.h2d=50' 'pageable.h2d=50,pinned.h2d=20' 'pageable.h2d=1,pinned.h2d=60'; do
+    SIM_STAGE=5 SIM_PIN_COST=50,0 SIM_RATES=$rates run -s 16M -x -T 2 -i 1 -w 0 -f json
+    jq -e '.gpus[0].explain as $e | def seconds($n): .cost_s + $n * $e.bytes / .h2d_gbps / 1e9;
+      [[1, $e.once], [1000, $e.again]] | all(. as [$n, $text] |
+        ($e.helps | map(seconds($n)) | min) as $best | ($e.helps[0] | seconds($n) / $best) as $gain |
+        if ($text | test("nothing beats")) then $gain < 1.051
+        else $gain > 1.049 and ([$e.helps[] | select(seconds($n) < $best * 1.0001) as $h |
+            $text | contains(": " + $h.method + ", ")] | any) and
+          ($text | capture(", (?<x>[0-9.]+) times").x | tonumber - $gain | . < 0.06 and . > -0.06) end)' "$tmp/out" >/dev/null
+    ok "the advice follows from the rows: $rates"
+  done
+  run -s 1M -x -f json -T 2
   is 'json: a key per figure' "$(jq -rc '.gpus[0].explain | keys_unsorted | join(" ")' "$tmp/out")" \
-    'memcpy_gbps d2h_cold_gbps d2h_warm_gbps malloc_host_s_per_gb malloc_host_paid_after_copies register_s_per_gb register_paid_after_copies page_policy'
-  SIM_FAIL=cudaHostRegister:1 run -s 1M -x -f json
+    'bytes memcpy_gbps d2h_cold_gbps d2h_warm_gbps malloc_host_s_per_gb malloc_host_paid_after_copies register_s_per_gb register_paid_after_copies threads_h2d_gbps page_policy helps once again'
+  SIM_FAIL=cudaHostRegister:1 run -s 1M -x -f json -T 2
   exits 'a part that fails' 1
   jq -e '.gpus[0] | .explain.register_s_per_gb == null and .explain.memcpy_gbps > 0 and
     (.notes[0] | startswith("--explain could not measure everything: cudaHostRegister: cudaErrorUnknown"))' "$tmp/out" >/dev/null
   ok 'is null, and a note says why'
+  run -s 1M -f json
+  is 'null without --explain' "$(jq -c '.gpus[0].explain' "$tmp/out")" null
 else
   skip 'json' 'no jq'
+fi
+
+# Formats.
+run -s 1M -x -T 1 -f markdown
+out 'markdown' '^#### Why$'
+out 'markdown: a table' '^\| cudaMemcpy \| 16\.9 \| 14\.6 \| 14\.6 \| - \| - \|$'
+run -s 1M -x -T 1 -f csv
+err 'csv: on stderr' 'GB/s for memcpy by one core'
+lacks 'csv: not beside the rows' 'memcpy by one core'
+
+# Not after Ctrl-C.
+SIM_DELAY=10 SIM_ORDER=$tmp/order launch -s 64K -i 10000 -x -T 1
+i=0
+until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
+  sleep 0.02
+  i=$((i + 1))
+done
+kill -INT "$pid"
+wait "$pid"
+status=$?
+exits 'Ctrl-C' 130
+lacks 'nothing is explained after it' 'Why|What helps|memcpy by'
+
+# The page policy, from a file that stands in for the kernel's.
+policy=/sys/kernel/mm/transparent_hugepage/enabled
+if [ "$(id -u)" = 0 ] && [ -r $policy ] && unshare -m true 2>/dev/null; then
+  for case in '[always] madvise never|always: transparent huge pages, malloc gets 2 MiB pages where it can' \
+    'always [madvise] never|madvise: transparent huge pages, malloc gets 4 KiB pages unless a program asks for more' \
+    'always madvise [never]|never: transparent huge pages, malloc gets 4 KiB pages unless a program asks for more' \
+    'always madvise never|' 'always [|' '[|' ']|' '[ALWAYS]|' "[$(printf '%0300d' 0 | tr 0 a)|"; do
+    printf '%s\n' "${case%|*}" >"$tmp/policy"
+    unshare -m sh -c 'mount --bind "$1" "$2" && cmp -s "$1" "$2" || exit 77
+      exec "$3" -s 1M -x -T 1 -i 1 -w 0' sh "$tmp/policy" $policy "$SIM" >"$tmp/out" 2>"$tmp/err"
+    status=$?
+    if [ $status = 77 ]; then
+      skip 'page policy' 'no file can be bound over it'
+      break
+    fi
+    exits "page policy '$(head -c 40 "$tmp/policy" | tr -d '\n')'" 0
+    case $case in
+    *aaa*) lacks 'a policy of 300 characters is cut' 'a{40}' ;;
+    *) is 'page policy: the sentence' "$(grep 'transparent' "$tmp/out")" "${case#*|}" ;;
+    esac
+  done
+else
+  skip 'page policy' 'needs root and the file'
 fi
 run -s 1M
 lacks 'no section without --explain' 'Why'
@@ -51,8 +196,17 @@ out '--untouched in markdown' "^- pageable source never written: reads the kerne
 run -s 1M -u -f json
 out '--untouched in json' "\"untouched\":true.*pageable source never written: reads the kernel's zero page"
 run -s 1M -u -f csv
-out '--untouched in csv' ",ok; pageable source never written: reads the kernel's zero page\$"
-for format in text markdown json csv; do
+# column NAME: a column of the last run's CSV, by its name, each value once.
+column() {
+  awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at[name] }' "$tmp/out" | sort -u
+}
+is '--untouched in csv' "$(column untouched)" yes
+is '--untouched in csv: the status is as ever' "$(column status)" ok
+run -s 1M -m register -f csv
+is '--pin in csv' "$(column pin) $(column status) $(column untouched)" 'register ok no'
+run -s 1M -m write-combined -f json
+out '--pin in json' '"pin":"write-combined"'
+for format in text markdown; do
   run -s 1M -m write-combined -f $format
   out "--pin in $format" 'cudaHostAllocWriteCombined'
   run -s 1M -f $format
@@ -65,16 +219,6 @@ out 'BiD: a summary of its own' '^--- Summary \(BiD\) ---$'
 out 'BiD: against twice the limit' '^Theoretical \(2 x PCIe Gen5 x16\): ~128 GB/s$'
 is 'BiD comes after D2H' "$(awk '$1 == "1MB" { printf "%s ", $2 }' "$tmp/out")" 'H2D D2H BiD '
 
-SIM_JITTER=0.3 run -s 1M 2M
-out 'spread' '^note: 8 cells spread over 10 % of the mean, [12]MB (H2D|D2H) (pageable|pinned) most \([0-9]+ %\): quiet the host or raise --iters above 10$'
-SIM_JITTER=0.05 run -s 1M 2M
-lacks 'little spread' '^note:'
-SIM_BUSY=35,2 run -s 1M
-out 'busy GPU' '^note: the GPU was in use before the run \(utilisation 35 %, 2 other processes\): repeat when it is idle$'
-SIM_BUSY=0,1 run -s 1M -f json
-out 'another process' 'utilisation 0 %, 1 other process\)'
-SIM_BUSY=9,0 run -s 1M
-lacks 'not busy' '^note:'
 if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   status=0
   SIM_CPUS=1 taskset -c 0 "$SIM" -s 1M >"$tmp/out" 2>"$tmp/err" || status=$?
@@ -83,22 +227,24 @@ if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   lacks 'and not where it does' '^note:'
   SIM_CPUS=1 taskset -c 0 "$SIM" -a -s 1M >"$tmp/out" 2>"$tmp/err"
   lacks '--no-affinity looks at no binding' '^note:'
-  "$SIM" -s 64K -i 100000 >/dev/null 2>&1 &
-  pid=$!
-  SIM_CPUS=1 "$SIM" -s 64K -i 100000 >/dev/null 2>&1 &
-  bound=$!
-  SIM_CPUS=1 "$SIM" -a -s 64K -i 100000 >/dev/null 2>&1 &
-  free=$!
-  armed $pid
-  armed $bound
-  armed $free
-  sleep 0.5
-  # cpus PID: the CPUs that the thread which drives the GPU may use.
-  cpus() { sed -n 's/^Cpus_allowed_list:\t*//p' "/proc/$1"/task/*/status | tail -n 1; }
-  is "the process binds itself to the GPU's CPUs" "$(cpus $bound)" 1
-  is 'but not with --no-affinity' "$(cpus $free)" "$(cpus $pid)"
-  kill $pid $bound $free
-  wait
+  # bound ARG...: runs, and prints the CPUs that it may use while it copies.
+  bound() {
+    rm -f "$tmp/order"
+    SIM_DELAY=5 SIM_ORDER=$tmp/order launch -s 64K -i 100000 "$@"
+    i=0
+    until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
+      sleep 0.02
+      i=$((i + 1))
+    done
+    sed -n 's/^Cpus_allowed_list:[^0-9]*//p' "/proc/$pid/status"
+    kill "$pid"
+    wait "$pid"
+  }
+  own=$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status)
+  export SIM_CPUS=1
+  is "the process binds itself to the GPU's CPUs" "$(bound)" 1
+  is 'but not with --no-affinity' "$(bound -a)" "$own"
+  unset SIM_CPUS
 else
   skip 'binding' 'needs taskset and two CPUs'
 fi

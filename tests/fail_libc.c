@@ -1,6 +1,7 @@
 /*
  * For tests, preloaded: makes the Nth call of one function of the C library fail.
- * FAIL_LIBC=malloc:3, =pthread_create:1, =fopen:2; FAIL_LIBC_CALLS=file gets the number of calls.
+ * FAIL_LIBC=malloc:3, =pthread_create:1, =fopen:2, =madvise:1 (of those that give pages back);
+ * FAIL_LIBC_CALLS=file gets the number of calls.
  * Only calls from the program itself count, so that the loader and other libraries are left alone.
  */
 #define _GNU_SOURCE
@@ -12,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 extern void *__libc_malloc(size_t);
 extern void *__libc_calloc(size_t, size_t);
@@ -85,4 +89,11 @@ FILE *fopen(const char *path, const char *mode) {
     }
     *(void **)&real = dlsym(RTLD_NEXT, "fopen");
     return real(path, mode);
+}
+
+int madvise(void *at, size_t bytes, int advice) {
+    if (advice != MADV_DONTNEED || !fail("madvise", __builtin_return_address(0)))
+        return (int)syscall(SYS_madvise, at, bytes, advice);
+    errno = EINVAL;
+    return -1;
 }

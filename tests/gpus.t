@@ -4,6 +4,12 @@
 SIM_GPUS=3
 export SIM_GPUS
 
+# column NAME: a column of the last run's CSV, by its name; the names before "status" hold no commas. Status: up to a colon.
+column() {
+  awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
+    { value = $at[name]; gsub(/"/, "", value); sub(/:.*/, "", value); print value }' "$tmp/out"
+}
+
 run -l
 is 'all are listed' "$(wc -l <"$tmp/out")" 3
 run -l -d 2,0
@@ -28,29 +34,57 @@ out 'totals are named' '^GPU:  3 GPUs at once$'
 out 'totals add up' '^ 1MB    H2D     50\.84 GB/s 164\.17 GB/s    3\.2x \+113\.33 GB/s$'
 is 'no limit of totals' "$(grep -c Theoretical "$tmp/out")" 3
 run -s 1M -d 1,2 -p -f csv
-is 'csv: rows' "$(wc -l <"$tmp/out")" 7
-is 'csv: index' "$(awk -F, 'NR > 1 { print $2 }' "$tmp/out" | tr '\n' ' ')" '1 1 2 2 total total '
+is 'csv: index' "$(column gpu_index | tr '\n' ' ')" '1 1 2 2 total total '
+is 'csv: all are ok' "$(column status | sort -u)" ok
+is 'csv: parallel' "$(column parallel | sort -u)" yes
 run -s 1M -d 0 -p
 is 'one GPU has no totals' "$(grep -c '^GPU:' "$tmp/out")" 1
-run -s 1M -d all -p -b -x -f json
+
+# Totals: all bytes over the time of the GPU that took longest. 3 GPUs at 50, 10 and 20 GB/s: 3 x 10.
+SIM_RATES='pinned.h2d=50;pinned.h2d=10;pinned.h2d=20' run -s 1M -d all -p -f csv
+is 'the slowest rules' "$(column pinned_gbps | tr '\n' ' ' | cut -d' ' -f1,3,5,7)" '50 10 20 30'
+SIM_RATES='pageable.d2h=8;pageable.d2h=2,pinned.h2d=5' SIM_JITTER=0.2 run -s 1M 64K -d 0,1 -p -b -i 7 -f json
 if command -v jq >/dev/null; then
-  jq -e '.settings.parallel and (.gpus | length) == 3 and (.totals.results | length) == 3 and
-    ([.gpus[].results[0].pinned.median] | add) - .totals.results[0].pinned.median < 1e-6 and
-    .totals.results[2].direction == "BiD" and .status == "ok"' "$tmp/out" >/dev/null
-  ok 'json: totals are sums'
+  # Recomputed from the samples alone.
+  jq -e '. as $run | .status == "ok" and (.totals.results | length) == 6 and
+    ([range(6) as $r | ("pageable", "pinned") as $k | $run.totals.results[$r] as $total |
+      [$run.gpus[].results[$r]] as $rows | ($rows | map($total.bytes * (.[$k].samples | length)) | add) as $bytes |
+      ($rows | map([.[$k].samples[] | $total.bytes / . / 1e9] | add) | max) as $seconds |
+      ($total[$k].median / ($bytes / $seconds / 1e9) - 1) | . < 1e-4 and . > -1e-4] | length == 12 and all) and
+    ([.totals.results[].direction] == ["H2D", "D2H", "BiD", "H2D", "D2H", "BiD"])' "$tmp/out" >/dev/null
+  ok 'json: totals follow from the samples'
+  jq -e '.settings.parallel == true and .gpus[1].index == 1 and .totals.results[0].ratio == null or
+    (.totals.results | all((.pinned.median / .pageable.median / .ratio - 1) | . < 1e-4 and . > -1e-4))' "$tmp/out" >/dev/null
+  ok "json: a total's ratio is its own"
+  run -s 64K -d all -f json
+  is 'json: no totals in turn' "$(jq -c '.totals, .settings.parallel' "$tmp/out" | tr '\n' ' ')" 'null false '
 else
-  skip 'json: totals are sums' 'no jq'
+  skip 'json' 'no jq'
 fi
 
-# GPU 1 fails in the middle; the calls of several threads interleave, so any of them may be hit.
-for n in 10 20 30 40 60 80; do
-  SIM_FAIL=cudaMemcpy:$n run -s 1M 2M -i 3 -w 1 -d all -p -f csv
-  exits "a copy fails ($n)" 1
-  is 'all rows are there' "$(wc -l <"$tmp/out")" 17
-  is 'the others are measured' "$(awk -F, '$2 != "total" && $NF == "ok" { print $2 }' "$tmp/out" | sort -u | wc -l | awk '{ print ($1 >= 2) }')" 1
-  is 'one GPU has failed rows' "$(awk -F, '$2 != "total" && $NF != "ok" && NR > 1 { print $2 }' "$tmp/out" | sort -u | wc -l | tr -d ' ')" 1
+# One GPU's link and PCI domain are its own.
+SIM_LINK='5x16;4x8;5x16/3x4' run -s 1M -d all
+is 'a link for each GPU' "$(sed -n 's/^Link: //p' "$tmp/out" | tr '\n' ',')" 'PCIe Gen5 x16,PCIe Gen4 x8,PCIe Gen3 x4,'
+SIM_LINK='4x8;5x16' run -l -d 1,0
+is '--list: a link for each GPU' "$(sed 's/.*  //' "$tmp/out" | tr '\n' ',')" 'PCIe Gen5 x16,PCIe Gen4 x8,'
+SIM_DOMAIN=65537 run -s 1M -d 1
+out 'the PCI domain' '\(GPU 1, 00010001:28:00\.0\)$'
+out 'and NVML is asked by it' '^Link: PCIe Gen5 x16$'
+
+# A GPU fails in the middle: it alone, all rows are there, and what is missing of the totals is unknown.
+for n in 2 9 20 30; do
+  SIM_FAIL=cudaMemcpy:$n@1 run -s 1M 2M -i 3 -w 1 -d all -p -f csv
+  exits "copy $n of GPU 1 fails" 1
+  is 'all rows are there' "$(column gpu_index | sort | uniq -c | awk '{ printf "%s x %s ", $1, $2 }')" \
+    '4 x 0 4 x 1 4 x 2 4 x total '
+  is 'the others are whole' "$(column status | sed -n '1,4p;9,12p' | sort -u)" ok
+  is 'it is named' "$(sed 's/^\(dma_bandwidth: GPU .\).*/\1/' "$tmp/err" | sort -u)" 'dma_bandwidth: GPU 1'
+  is "the totals lack what it lacks" "$(column pinned_gbps | sed -n '5,8p' | sed 's/..*/x/' | tr '\n' ,)" \
+    "$(column pinned_gbps | sed -n '13,16p' | sed 's/..*/x/' | tr '\n' ,)"
 done
-SIM_FAIL=cudaSetDevice:2 run -s 1M -d all -p
+SIM_FAIL=cudaMemcpy:2@1 run -s 1M -i 3 -w 1 -d all -p -f csv
+is 'a context that is lost: nothing of that GPU' "$(column pageable_gbps | sed -n '3,4p' | tr -d '\n')" ''
+SIM_FAIL=cudaStreamCreate:1@1 run -s 1M -d all -p
 exits 'one GPU that can not be set up' 1
 is 'it does not hold up the others' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 out 'a total with a part missing is unknown' '^ 1MB    H2D              -           -'
@@ -58,16 +92,32 @@ SIM_FAIL=cudaGetDeviceProperties:2 run -s 1M -d all
 exits 'one GPU without properties' 1
 is 'the others are measured' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 
-"$SIM" -s 64K -i 100000 -d all -p -f json >"$tmp/out" 2>"$tmp/err" &
-pid=$!
-armed $pid
-sleep 0.3
-kill -INT $pid
-wait $pid
+# A GPU that another process holds: the reason, and no table.
+SIM_GPUS=1 SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable run -s 1M
+exits 'a GPU in exclusive use' 3
+is 'the reason, once' "$(cat "$tmp/err")" 'dma_bandwidth: GPU 0: cudaSetDevice: cudaErrorDevicesUnavailable (CUDA-capable device(s) is/are busy or unavailable); the GPU is busy or in exclusive mode: see nvidia-smi for other processes'
+lacks 'no table and no summary' 'Size|Summary|1MB'
+
+SIM_DELAY=2 launch -s 64K -i 100000 -d all -p -f json
+armed "$pid"
+kill -INT "$pid"
+wait "$pid"
 status=$?
 exits 'Ctrl-C while all are driven' 130
-grep -q '"status":"interrupted"}$' "$tmp/out"
+grep -q '"status":"interrupted",' "$tmp/out" && [ "$(wc -l <"$tmp/out")" = 1 ] && [ "$(tail -c 2 "$tmp/out")" = '}' ]
 ok 'and the object is closed'
+SIM_DELAY=2 SIM_ORDER=$tmp/order launch -s 64K -i 100000 -d 0,1
+i=0
+until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
+  sleep 0.02
+  i=$((i + 1))
+done
+kill -INT "$pid"
+wait "$pid"
+status=$?
+exits 'Ctrl-C in the first of two' 130
+is 'the second gets a word' "$(sed -n '/^GPU: .*GPU 1,/,$p' "$tmp/out" | grep '^note')" 'note: interrupted before it was measured'
+out 'and the first one too' '^note: interrupted: [01] of 2 rows are whole, the last one holds fewer copies$'
 SIM_FAIL=cudaGetDeviceProperties:2 run -l
 exits '--list with one that can not be looked at' 1
 err 'it is named' '^dma_bandwidth: GPU 1: cudaGetDeviceProperties: cudaErrorUnknown'

@@ -6,12 +6,14 @@
  * memory is allocated, bounded, freed; copies move bytes; errors stick as CUDA's do; an event's time
  * is to be had only after something waited for it. A copy of more than 1 MiB moves only the first
  * and the last 64 bytes of every page of device memory, or runs of gigabytes would take minutes.
- * Asynchronous copies move their bytes at once: only their time is asynchronous.
+ * Asynchronous copies of pinned memory move their bytes when the host waits for them, the last moment
+ * that CUDA allows: a buffer that is used again too early holds wrong data.
  *
  * What steers it (lists have an item for each GPU, the last one stands for all further ones):
  *
  *   SIM_GPUS=2 SIM_NAME=…     how many GPUs (1), and the name of all
  *   SIM_MEM=bytes,…           memory of each GPU (80 GiB)
+ *   SIM_SPARE=bytes           this machine's memory that all GPUs may take (a third of what is available)
  *   SIM_OVERSELL=1            GPUs claim only half of the memory that they have
  *   SIM_DOMAIN=N              PCI domain of all GPUs (0)
  *   SIM_DRIVER=11080          driver's CUDA version (the runtime's); 0: no driver
@@ -34,7 +36,8 @@
  *                             (the fourth of all), 4- (and all later), 4-6, h2d, pinned.d2h,
  *                             gpu1.pageable, pinned.h2d#2, h2d#2- (of that class). What: none is
  *                             moved, first half only, shift (arrives a page later), short (all but
- *                             the last byte), flip@OFFSET (a bit of that byte)
+ *                             the last byte), swap (the first two pages change places), flip@OFFSET
+ *                             (a bit of that byte)
  *   SIM_CORRUPT=N             the Nth copy flips a bit of its last byte
  *   SIM_STALL=N               the Nth elapsed time reads 0
  *   SIM_CALLS=file            gets the number of CUDA calls, at exit
@@ -107,12 +110,14 @@ static struct {
     size_t pinned;                                    /* bytes */
     int streams;
     struct CUevent_st *events;
+    struct pending *pending, **end; /* moves that wait, in their order */
     struct device {
         double now;     /* seconds */
         double link[2]; /* when each direction (H2D, D2H) ends its last asynchronous copy */
         size_t used;
         cudaError_t sticky;
         unsigned long copies[2][2]; /* pinned or not, D2H or not */
+        unsigned long gate;         /* order of the last event in the default stream: what came before ends first */
         const void *recorder;       /* the thread that last recorded in the default stream */
         unsigned long stretch;      /* a stretch of time ends where the default stream waits for all others */
         unsigned long stages;       /* stretches with staged copies */
@@ -314,6 +319,7 @@ static void free_memory(void *at, size_t bytes) {
 /* Returns the bytes of this machine that all simulated GPUs may take together. */
 static size_t spare_memory(void) {
     char text[2048] = "";
+    if (getenv("SIM_SPARE")) return setting("SIM_SPARE", 0);
     int file = open("/proc/meminfo", O_RDONLY | O_CLOEXEC);
     ssize_t n = file < 0 ? 0 : read(file, text, sizeof text - 1);
     if (file >= 0) close(file);
@@ -421,6 +427,56 @@ static void put(unsigned char *to, const unsigned char *from, int value, size_t 
     }
 }
 
+/* How a copy goes wrong. */
+struct fault {
+    size_t moved, shift, flip; /* bytes from the first, bytes by which they arrive later, SIZE_MAX or an offset */
+    bool swap;                 /* the first two pages */
+};
+
+/* A copy whose bytes are still to be moved. */
+struct pending {
+    unsigned char *to;
+    const unsigned char *from;
+    size_t bytes;
+    bool d2h;
+    struct fault fault;
+    int gpu;
+    cudaStream_t stream; /* to compare with only */
+    unsigned long order;
+    struct pending *next;
+};
+
+/* Moves the bytes, as far as faults let them. */
+static void move(const struct pending *p) {
+    const struct fault *f = &p->fault;
+    size_t n = f->moved < p->bytes - f->shift ? f->moved : p->bytes - f->shift;
+    put(p->to + f->shift, p->from, 0, n, p->d2h ? p->from : p->to + f->shift);
+    for (size_t i = 0; f->swap && i < PAGE && i + PAGE < p->bytes; i++) {
+        unsigned char byte = p->to[i];
+        p->to[i] = p->to[i + PAGE];
+        p->to[i + PAGE] = byte;
+    }
+    if (f->flip < p->bytes) p->to[f->flip] ^= 1;
+}
+
+/* Makes the moves of a GPU's stream up to `order`, and those that it waits for itself; without a
+ * stream, those of all. */
+static void move_pending(int gpu, cudaStream_t stream, unsigned long order) {
+    unsigned long gate = sim.devices[gpu].gate <= order ? sim.devices[gpu].gate : 0;
+    struct pending **at = &sim.pending;
+    while (*at) {
+        struct pending *p = *at;
+        if (p->gpu != gpu || p->order > order || (stream && p->stream != stream && p->order > gate)) {
+            at = &p->next;
+            continue;
+        }
+        move(p);
+        *at = p->next;
+        free(p);
+    }
+    sim.end = at;
+}
+
 cudaError_t cudaMalloc(void **at, size_t bytes) {
     cudaError_t error = enter("cudaMalloc", current);
     size_t held = 0, spare = spare_memory(), memory = setting_of("SIM_MEM", current, default_memory);
@@ -484,6 +540,7 @@ static cudaError_t release(const char *call, void *at, int kind) {
     struct block *b = sim.blocks;
     while (b < sim.blocks + MAX_BLOCKS && (b->at != at || (int)b->kind != kind)) b++;
     if (b == sim.blocks + MAX_BLOCKS) return leave(cudaErrorInvalidValue);
+    for (int gpu = 0; gpu < MAX_DEVICES; gpu++) move_pending(gpu, NULL, sim.order); /* CUDA waits too */
     if (kind == ON_DEVICE) sim.devices[b->device].used -= b->bytes;
     else sim.pinned -= b->bytes;
     if (kind != REGISTERED) free_memory(at, b->bytes);
@@ -558,6 +615,7 @@ static double settle(int gpu) {
 /* Notes that the host waited for a stream's work up to `order`, and so for what the default stream
  * did before; without a stream, for all of the GPU's. */
 static void waited(int gpu, cudaStream_t stream, unsigned long order) {
+    move_pending(gpu, stream, order);
     for (struct CUevent_st *e = sim.events; e; e = e->next)
         if (e->device == gpu && e->order <= order && (!stream || !e->stream || e->stream == stream)) e->complete = true;
 }
@@ -583,6 +641,7 @@ cudaError_t cudaStreamCreate(cudaStream_t *stream) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
     cudaError_t error = enter("cudaStreamDestroy", current);
     if (!stream) return leave(cudaErrorInvalidResourceHandle);
+    move_pending(stream->device, stream, sim.order);
     free(stream);
     sim.streams--;
     return leave(error);
@@ -636,7 +695,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->order = ++sim.order;
     event->complete = false;
     if (stream) stream->last = event->order;
-    else sim.devices[gpu].recorder = &current;
+    else {
+        sim.devices[gpu].recorder = &current;
+        sim.devices[gpu].gate = event->order;
+    }
     note("SIM_ORDER", "gpu %d record\n", gpu);
     return leave(cudaSuccess);
 }
@@ -709,11 +771,6 @@ static bool selects(const char *rule, int gpu, bool is_pinned, bool d2h) {
            (only[2] < 0 || only[2] == d2h) && number >= first && number <= last;
 }
 
-/* How a copy goes wrong. */
-struct fault {
-    size_t moved, shift, flip; /* bytes from the first, bytes by which they arrive later, SIZE_MAX or an offset */
-};
-
 /* Returns what SIM_COPY and SIM_CORRUPT make of the copy that was counted last. */
 static struct fault fault_of(int gpu, bool is_pinned, bool d2h, size_t bytes) {
     struct fault f = {.moved = bytes, .flip = SIZE_MAX};
@@ -730,6 +787,7 @@ static struct fault fault_of(int gpu, bool is_pinned, bool d2h, size_t bytes) {
         else if (take(&rule, "half")) g.moved = bytes / 2;
         else if (take(&rule, "short")) g.moved = bytes - (bytes > 0);
         else if (take(&rule, "shift")) g.shift = bytes < PAGE ? bytes : PAGE;
+        else if (take(&rule, "swap")) g.swap = true;
         else if (take(&rule, "flip@")) g.flip = strtoull(rule, (char **)&rule, 10);
         else misread("SIM_COPY");
         if (*rule && *rule != ';') misread("SIM_COPY");
@@ -739,14 +797,6 @@ static struct fault fault_of(int gpu, bool is_pinned, bool d2h, size_t bytes) {
     return f;
 }
 
-/* Moves the bytes, as far as faults let them. */
-static void move(unsigned char *to, const unsigned char *from, size_t bytes, const void *device, struct fault f) {
-    size_t n = f.moved < bytes - f.shift ? f.moved : bytes - f.shift;
-    const unsigned char *shifted = (const unsigned char *)device + (device == to ? f.shift : 0);
-    put(to + f.shift, from, 0, n, shifted);
-    if (f.flip < bytes) to[f.flip] ^= 1;
-}
-
 /* Returns whether this thread copies through a staging buffer if it uses this block: a small pinned
  * one, used by another thread than the one that takes the time. */
 static bool is_staging(const struct block *b, const struct device *d) {
@@ -754,11 +804,11 @@ static bool is_staging(const struct block *b, const struct device *d) {
 }
 
 /* Holds a thread that begins a second round of a staged copy until every staging buffer of that GPU
- * has been used once, for 50 ms at most: how this machine schedules threads must not decide how many
+ * has been used once, for 20 ms at most: how this machine schedules threads must not decide how many
  * take part. */
 static void take_turns(int gpu, const void *host) {
     bool wait = true;
-    for (int tries = 250; wait && tries >= 0; tries--) {
+    for (int tries = 100; wait && tries >= 0; tries--) {
         pthread_mutex_lock(&sim.lock);
         const struct device *d = &sim.devices[gpu];
         const struct block *own = block_of(host, 1);
@@ -814,8 +864,19 @@ static cudaError_t copy(const char *call, void *to, const void *from, size_t byt
         if (!d2h && bytes >= PAGE && getenv("SIM_SOURCES"))
             note("SIM_SOURCES", "%s %zu absent=%zu\n", memory, bytes, absent_bytes(from, bytes) / PAGE);
         sim.devices[gpu].copies[host != NULL][d2h]++;
-        move(to, from, bytes, d2h ? from : to, fault_of(gpu, host, d2h, bytes));
+        struct pending now = {.to = to, .from = from, .bytes = bytes, .d2h = d2h, .gpu = gpu, .stream = stream},
+                       *later = stream && host ? malloc(sizeof *later) : NULL;
+        now.fault = fault_of(gpu, host, d2h, bytes);
         pass(gpu, host, d2h, bytes, extra, stream);
+        now.order = sim.order;
+        if (!stream) move_pending(gpu, NULL, sim.order);
+        if (later) {
+            *later = now;
+            *(sim.end ? sim.end : &sim.pending) = later;
+            sim.end = &later->next;
+        } else {
+            move(&now);
+        }
         if (strcmp(call, "cudaMemcpy") == 0) waited(gpu, NULL, sim.order);
     }
     leave(error);
@@ -839,7 +900,10 @@ static cudaError_t enter_check(const char *call, const void *device, size_t pitc
     size_t bytes = height ? pitch * (height - 1) + width : 0;
     struct block *block = block_of(device, bytes);
     if (error == cudaSuccess && (!block || block->kind != ON_DEVICE || width > pitch)) error = cudaErrorInvalidValue;
-    if (error == cudaSuccess) sim.devices[current].now = settle(current) + 10e-6;
+    if (error == cudaSuccess) {
+        sim.devices[current].now = settle(current) + 10e-6;
+        move_pending(current, NULL, sim.order);
+    }
     return error;
 }
 
