@@ -270,7 +270,7 @@ static bool size_in_unit(size_t bytes, const struct unit *unit, int decimals, ch
     return number >= (decimals ? 0.1 : 1) && nearbyint(number * (double)unit->bytes) == (double)bytes;
 }
 
-/* Writes a size as the course does (0.5GB), or else as the shortest of 16MB, 64KB, 0.15GB, 1.5MB
+/* Writes a size as the course does (0.5GB), or else as the shortest of 16MB, 64KB, 0.15GB, 1.3MB
  * and 1000003B that is exact, into `out` and returns it. */
 static const char *size_label(size_t bytes, char out[32]) {
     static const struct {
@@ -1458,7 +1458,7 @@ static double direction_limit(const struct direction *direction, double limit) {
 /* Returns the row of a GPU whose rates exceed `limit` (GB/s per direction) by most, or NULL. */
 static const struct row *row_above(const struct run *run, const struct gpu *gpu, double limit) {
     const struct row *worst = NULL;
-    double most = 1;
+    double most = 1.001; /* rates are rounded too */
     for (const struct row *row = gpu->rows; row && row < gpu->rows + run->nrows; row++)
         for (int k = 0; k < KINDS; k++)
             if (row->cell[k].gbps.median / direction_limit(row->direction, limit) > most) {
@@ -1825,7 +1825,10 @@ static int utf8_length(const unsigned char *c) {
         if ((c[i] & 0xC0) != 0x80) return 0;
         code = code << 6 | (c[i] & 0x3F);
     }
-    return code < least[length] || code == 0x7F || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000) ? 0 : length;
+    return code < least[length] || code == 0x7F || (code & 0xFFFE) == 0xFFFE || code > 0x10FFFF ||
+                   (code >= 0xD800 && code < 0xE000)
+               ? 0
+               : length;
 }
 
 /* Writes a text with each character as the format needs it. Texts come from outside (the GPU's name, the
@@ -2444,7 +2447,7 @@ static void no_row(FILE *out, const struct run *run, const struct gpu *gpu, cons
  * has room, however many sizes there are, also where a page shows the chart only 400 pixels wide.
  */
 
-enum { CHART_WIDTH = 640, CHART_HEAD = 130, CHART_BAR = 17, CHART_GROUP = 46, CHART_FOOT = 34 };
+enum { CHART_WIDTH = 640, CHART_HEAD = 150, CHART_BAR = 17, CHART_GROUP = 46, CHART_FOOT = 34 };
 
 /* Columns side by side, with labels on their left. */
 struct chart {
@@ -2550,15 +2553,18 @@ static void chart_head(FILE *out, const struct run *run, const struct gpu *gpu, 
     char text[96];
     fprintf(out, "<text class=\"title\" x=\"12\" y=\"%.0f\">", top + 24);
     put_name(out, run, gpu, &xml_escapes);
-    fprintf(out, "</text>\n<text x=\"12\" y=\"%.0f\">%s%s%.10s, median of %d after %d%s%s</text>\n", top + 46,
-            gpu->total ? "" : link_label(&gpu->link, text), gpu->total ? "" : ", ", run->time, opt->iters, opt->warmup,
-            opt->untouched ? ", source never written" : "", opt->parallel ? ", GPUs at once" : "");
-    if (!gpu->ready) fprintf(out, "<text class=\"failed\" x=\"12\" y=\"%.0f\">✗ not measured</text>\n", top + 70);
+    fprintf(out, "</text>\n<text x=\"12\" y=\"%.0f\">%s%s%.10s, median of %d after %d</text>\n", top + 46,
+            gpu->total ? "" : link_label(&gpu->link, text), gpu->total ? "" : ", ", run->time, opt->iters, opt->warmup);
+    if (opt->untouched || opt->parallel)
+        fprintf(out, "<text x=\"12\" y=\"%.0f\">%s%s%s</text>\n", top + 68,
+                opt->untouched ? "pageable source never written" : "", opt->untouched && opt->parallel ? ", " : "",
+                opt->parallel ? "all GPUs at once" : "");
+    if (!gpu->ready) fprintf(out, "<text class=\"failed\" x=\"12\" y=\"%.0f\">✗ not measured</text>\n", top + 91);
     for (int k = 0; k < KINDS && gpu->ready; k++)
         fprintf(out,
                 "<rect class=\"%s\" x=\"%d\" y=\"%.0f\" width=\"14\" height=\"14\"/><text x=\"%d\" y=\"%.0f\">%s: "
                 "%s</text>\n",
-                kind_names[k], 12 + 166 * k, top + 59, 32 + 166 * k, top + 71, kind_names[k],
+                kind_names[k], 12 + 166 * k, top + 79, 32 + 166 * k, top + 91, kind_names[k],
                 k ? pin_label(run, text) : "malloc");
 }
 
@@ -2616,12 +2622,21 @@ static void write_gpu(FILE *out, const struct writer *writer, const struct run *
     writer->end(out, run, gpu);
 }
 
-/* Writes a whole report. */
+/* Writes a whole report. It is rendered in memory first, so that a failure to write has its own errno. */
 static void write_report(FILE *out, const struct writer *writer, const struct run *run) {
-    writer->begin(out, run, NULL);
-    for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) write_gpu(out, writer, run, gpu);
-    if (run->totals.ready) write_gpu(out, writer, run, &run->totals);
-    writer->end(out, run, NULL);
+    char *text = NULL;
+    size_t length = 0;
+    FILE *memory = open_memstream(&text, &length);
+    if (memory) {
+        writer->begin(memory, run, NULL);
+        for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++)
+            write_gpu(memory, writer, run, gpu);
+        if (run->totals.ready) write_gpu(memory, writer, run, &run->totals);
+        writer->end(memory, run, NULL);
+    }
+    if (!memory || fclose(memory) != 0) complain("no memory for the report in %s", writer->choice.name);
+    else fwrite(text, 1, length, out);
+    free(text);
 }
 
 /* ---- Command line ----------------------------------------------------------------------------
@@ -2819,7 +2834,7 @@ static void print_help(void) {
         for (const char *line = row->help; line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL)
             printf("  %-25s %.*s\n", line == row->help ? left : "", (int)strcspn(line, "\n"), line);
         for (size_t i = 0; i < row->nchoices; i++)
-            printf("%30s%-14s %s\n", "", choice_at(row, i)->name, choice_at(row, i)->help);
+            printf("%29s%-14s %s\n", "", choice_at(row, i)->name, choice_at(row, i)->help);
     }
     puts("\nRates are medians in GB/s of 10^9 bytes; sizes are powers of 1024, labelled GB,\n"
          "MB, KB.\n"
@@ -2951,21 +2966,23 @@ __attribute__((format(printf, 3, 4))) static enum exit_code refuse(struct run *r
     return status;
 }
 
-/* Flushes a stream, and closes it with `close`. Returns false if it can't be written; says so the first time. */
+/* Flushes a stream, and closes it with `close`. Returns false, after a complaint, if it can't be written. */
 static bool finish(FILE *file, const char *name, bool close) {
-    bool before = ferror(file), good = fflush(file) == 0 && !before;
-    int error = errno;
+    int before = ferror(file) ? errno : 0; /* of a write on the way, which left nothing to flush */
+    bool good = fflush(file) == 0 && !before;
+    int error = before ? before : errno;
     if (close && fclose(file) != 0 && good) {
         good = false;
         error = errno;
     }
-    if (!good && !before) complain("cannot write %s: %s", name, strerror(error));
+    if (!good) complain("cannot write %s: %s", name, strerror(error));
     return good;
 }
 
-/* Hands on what was written to standard output. The run ends early if it can't be. */
+/* Hands on what was written to standard output. The run ends early, and with FAILED, if it can't be; that is
+ * told once. */
 static void flush_stdout(struct run *run) {
-    if (!finish(stdout, "standard output", false)) run->broken = true;
+    if (!run->broken && !finish(stdout, "standard output", false)) run->broken = true;
 }
 
 /* Returns whether measuring should end early. */
@@ -2980,16 +2997,18 @@ static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
 }
 
 /* Sees that an output can be written: it is at the end, beside its file, which it replaces when it is whole.
- * Returns false, errno set, on failure. */
+ * Finds the file behind symbolic links. Returns false, errno set, on failure. */
 static bool try_output(struct output *output) {
     char path[PATH_MAX];
-    struct stat file;
-    bool exists = realpath(output->path, output->target) && stat(output->target, &file) == 0;
-    if (!exists) snprintf(output->target, sizeof output->target, "%s", output->path);
-    if (exists && S_ISDIR(file.st_mode)) return errno = EISDIR, false;
-    if (exists && !S_ISREG(file.st_mode)) return errno = ENODEV, false;
-    if (exists && access(output->target, W_OK) != 0) return false;
-    FILE *beside = open_beside(output, path);
+    struct stat file = {.st_mode = 0};
+    bool exists = access(output->path, F_OK) == 0;
+    int fd = open(output->path, O_WRONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (fd < 0) return false;
+    bool found = fstat(fd, &file) == 0 && realpath(output->path, output->target);
+    close(fd);
+    if (found && !exists) unlink(output->target);
+    if (found && !S_ISREG(file.st_mode)) return errno = ENXIO, false;
+    FILE *beside = found ? open_beside(output, path) : NULL;
     if (beside) fclose(beside);
     if (beside) unlink(path);
     return beside;
@@ -3005,7 +3024,7 @@ static enum exit_code try_outputs(struct run *run, struct options *opt) {
             return refuse(run, USAGE, "--output: '%s' is where standard output goes", output->path);
         if (!try_output(output))
             return refuse(run, FAILED, "--output: '%s' can't be written: %s", output->path,
-                          errno == ENODEV ? "it is a pipe or a device, not a file" : strerror(errno));
+                          errno == ENXIO ? "it is a pipe or a device, not a file" : strerror(errno));
         for (struct output *other = opt->outputs; other < output; other++)
             if (strcmp(other->target, output->target) == 0)
                 return refuse(run, USAGE, "--output: '%s' is given twice", output->path);
@@ -3033,19 +3052,24 @@ static bool write_output(const struct output *output, const struct run *run) {
     return false;
 }
 
-/* Writes all outputs, and at last the end of standard output. JSON comes behind the others: it says whether
- * all went well. */
+/* Writes the outputs that are JSON, or the others. */
+static void write_files(struct run *run, bool json) {
+    for (const struct output *output = run->opt->outputs; output < run->opt->outputs + run->opt->noutputs; output++) {
+        if ((output->writer->end == json_end) != json) continue;
+        if (run->ngpus == 0 && !json) continue; /* the others have nothing to say then */
+        if (!write_output(output, run) && run->status != INTERRUPTED) run->status = FAILED;
+    }
+}
+
+/* Writes all outputs and the end of standard output. JSON tells whether all went well, so it comes behind the
+ * others, and once more where standard output then fails. */
 static void write_outputs(struct run *run) {
-    const struct options *opt = run->opt;
-    for (int last = 0; last < 2; last++)
-        for (const struct output *output = opt->outputs; output < opt->outputs + opt->noutputs; output++) {
-            bool json = output->writer->end == json_end;
-            if (json != last || (run->ngpus == 0 && !json)) continue; /* the others have nothing to say then */
-            if (!output->target[0] || (run->error[0] && strncmp(run->error, "--output", 8) == 0)) continue;
-            if (!write_output(output, run) && run->status != INTERRUPTED) run->status = FAILED;
-        }
-    opt->format->end(stdout, run, NULL);
-    flush_stdout(run);
+    write_files(run, false);
+    write_files(run, true);
+    if (!run->broken && run->opt->format->begin == no_begin) write_report(stdout, run->opt->format, run);
+    if (run->broken || finish(stdout, "standard output", true) || run->status == INTERRUPTED) return;
+    run->status = FAILED;
+    write_files(run, true);
 }
 
 /* Reduces and complains about one row; `shown` prints it too. */
@@ -3268,6 +3292,7 @@ static enum exit_code run_options(struct options *opt) {
     read_versions(&run.runtime, &run.driver);
     nvml_open(&run);
     run.status = try_outputs(&run, opt);
+    if (run.status != DONE) opt->noutputs = 0; /* none is touched then */
     if (run.status == DONE) run.status = find_gpus(&run, opt);
     if (run.status == DONE) run.status = opt->list ? list_gpus(&run) : measure(&run);
     write_outputs(&run);
@@ -3299,8 +3324,9 @@ int main(int argc, char **argv) {
         return USAGE;
     }
     if (opt.help) print_help();
-    else if (opt.version) print_version();
+    if (opt.version && !opt.help) print_version();
+    if (opt.help || opt.version) status = finish(stdout, "standard output", true) ? DONE : FAILED;
     else status = run_options(&opt);
     free(opt.sizes);
-    return finish(stdout, "standard output", true) || status == INTERRUPTED ? status : FAILED;
+    return status;
 }

@@ -2,35 +2,60 @@
 # No driver, old driver, no device, CUDA errors in plain words.
 . "$(dirname "$0")/lib.sh"
 
-# refused NAME REGEX: the last run ended with 3, one sentence on stderr, nothing on stdout.
+# refused NAME REGEX [FORMAT]: the last run ended with 3 and one sentence on stderr. Nothing is on stdout, but JSON has the
+# same sentence.
 refused() {
   exits "$1" 3
-  no_out "$1"
   is "$1: one line" "$(wc -l <"$tmp/err")" 1
-  err "$1: message" "$2"
+  err "$1: message" "^dma_bandwidth: $2"
+  case ${3:-text} in
+  json)
+    is "$1: one object" "$(wc -l <"$tmp/out")" 1
+    sentence=$(sed 's/^dma_bandwidth: //' "$tmp/err")
+    grep -Fq "\"gpus\":[],\"totals\":null,\"status\":\"failed\",\"exit_status\":3,\"error\":\"$sentence\"}" "$tmp/out"
+    ok "$1: with the sentence" "error: $sentence"
+    ;;
+  csv) is "$1: nothing on stdout, or a header" "$(grep -vc ^host, "$tmp/out")" 0 ;;
+  *) no_out "$1" ;;
+  esac
 }
-for format in text json csv markdown; do
-  SIM_DRIVER=0 run -f $format
-  refused "no driver, $format" '^dma_bandwidth: no NVIDIA driver: '
-done
 runtime=$("$SIM" -V | sed -n 's/^CUDA runtime //p')
-SIM_DRIVER=10020 run
-refused 'old driver' "the NVIDIA driver supports CUDA 10\\.2, this program needs $runtime: update the driver, or build"
-SIM_GPUS=0 run
-refused 'no device' 'cudaErrorNoDevice \(no CUDA-capable device is detected\); check nvidia-smi and CUDA_VISIBLE_DEVICES'
+for format in text json csv markdown svg; do
+  SIM_DRIVER=0 run -f $format
+  refused "no driver, $format" 'no NVIDIA driver: none is loaded on this machine, or this container was not given it$' $format
+  SIM_DRIVER=10020 run -f $format
+  refused "old driver, $format" "the NVIDIA driver supports CUDA 10\\.2, this program needs $runtime: update the driver, or build .*CUDA=10 " $format
+  SIM_GPUS=0 run -f $format
+  refused "no device, $format" 'no usable GPU: cudaErrorNoDevice \(no CUDA-capable device is detected\); check nvidia-smi and CUDA_VISIBLE_DEVICES$' $format
+done
 SIM_FAIL=cudaGetDeviceCount:1:cudaErrorSystemNotReady run
-refused 'fabric manager' 'cudaErrorSystemNotReady .*nvidia-fabricmanager'
-SIM_FAIL=cudaGetDeviceCount:1:cudaErrorSystemDriverMismatch run
-refused 'driver mismatch' 'cudaErrorSystemDriverMismatch .*reboot, or reload'
-SIM_DRIVER=0 run -l
-refused 'no driver, --list' 'no NVIDIA driver'
+refused 'fabric manager' 'no usable GPU: cudaErrorSystemNotReady .*nvidia-fabricmanager'
+SIM_FAIL=cudaGetDeviceCount:1:cudaErrorSystemDriverMismatch run -f json
+refused 'driver mismatch' 'no usable GPU: cudaErrorSystemDriverMismatch .*reboot, or reload' json
+for options in '' '-d all' '-d 3' '-a -q'; do
+  # shellcheck disable=SC2086
+  SIM_DRIVER=0 run -l $options
+  refused "no driver, --list $options" 'no NVIDIA driver'
+done
+SIM_DRIVER=0 run -l -f json
+refused 'no driver, --list in JSON' 'no NVIDIA driver' json
 SIM_DRIVER=0 run -V
 exits 'no driver, --version' 0
 out 'version without a driver' '^CUDA driver  none$'
+is 'the runtime needs none' "$(sed -n 's/^CUDA runtime //p' "$tmp/out")" "$runtime"
 
-SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable run -s 1M
-exits 'busy GPU' 3
-err 'busy GPU: what to do' 'cudaSetDevice: cudaErrorDevicesUnavailable .*busy or in exclusive mode: see nvidia-smi'
+# A GPU that can't be used: the reason, and no empty table.
+for format in text markdown csv; do
+  SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable run -s 1M -f $format
+  exits "busy GPU, $format" 3
+  err 'busy GPU: what to do' 'GPU 0: cudaSetDevice: cudaErrorDevicesUnavailable .*busy or in exclusive mode: see nvidia-smi'
+  is 'busy GPU: told once' "$(wc -l <"$tmp/err")" 1
+  lacks "busy GPU, $format: no table" 'Summary|Pageable|1MB'
+done
+SIM_GPUS=2 SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable@1 run -s 1M -d all
+exits 'one of two GPUs busy' 1
+out 'the other one is measured' '^ 1MB    H2D     16\.95 GB/s  54\.72 GB/s'
+err 'which is told' '^dma_bandwidth: GPU 1: cudaSetDevice: cudaErrorDevicesUnavailable'
 SIM_FAIL=cudaMemcpy:9:cudaErrorECCUncorrectable run -s 1M 2M -i 2 -w 1
 exits 'ECC' 1
 err 'ECC: what to do' 'cudaMemcpy: cudaErrorECCUncorrectable .*nvidia-smi -q'
@@ -47,7 +72,7 @@ out 'the rows after it are measured' '^ 2MB    D2H     14\.60 GB/s  46\.75 GB/s'
 if [ -x "$top/dma_bandwidth" ] && ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ]; then
   "$top/dma_bandwidth" >"$tmp/out" 2>"$tmp/err"
   status=$?
-  refused 'the real binary' '^dma_bandwidth: no NVIDIA driver: |^dma_bandwidth: the NVIDIA driver supports'
+  refused 'the real binary' 'no NVIDIA driver: |the NVIDIA driver supports'
 else
   skip 'the real binary without a driver' 'not built, or there may be a driver'
 fi

@@ -1,91 +1,179 @@
 #!/bin/sh
-# markdown, csv and json: golden outputs, odd names, failures, locale.
+# All formats: golden outputs, odd names, locale, numbers.
 . "$(dirname "$0")/lib.sh"
+formats='text markdown csv json svg'
 odd='Odd "name" \back|pipe, <b>&amp; *a* _b_ `c` [d] #1 ~x é 显卡'
-tab=$(printf 'tab\there')
 
 # mask: what differs from run to run and machine to machine.
 mask() {
-  sed -e 's/"host":"[^"]*"/"host":"HOST"/; s/"time":"[^"]*"/"time":"TIME"/' \
-    -e 's/"cuda_runtime":"[^"]*","cuda_driver":"[^"]*"/"cuda_runtime":"RUNTIME","cuda_driver":"DRIVER"/' \
-    -e "s/^$(uname -n),/HOST,/"
+  sed -e 's/"host":[^,]*,"time":"[^"]*","duration_s":[^,]*,"cpu":.*,"cuda_runtime":"[^"]*","cuda_driver":"[^"]*"/MASKED/' \
+    -e 's/"driver_release":"[^"]*"/"driver_release":"RELEASE"/; s/"threads":[0-9]*,"unt/"threads":THREADS,"unt/' \
+    -e "s/^$(uname -n),/HOST,/; s/20[0-9][0-9]-[0-9][0-9]-[0-9][0-9], median/DATE, median/"
 }
-# golden NAME: the last run's output is that of tests/golden/NAME.
+# golden NAME: the last run's output is that of tests/golden/NAME. GOLDEN_WRITE=1 writes it instead.
 golden() {
   mask <"$tmp/out" >"$tmp/masked"
-  [ -n "${GOLDEN_WRITE:-}" ] && cp "$tmp/masked" "$here/golden/$1"
-  cmp "$here/golden/$1" "$tmp/masked" >"$tmp/cmp" 2>&1
+  [ -z "${GOLDEN_WRITE:-}" ] || cp "$tmp/masked" "$here/golden/$1"
+  diff "$here/golden/$1" "$tmp/masked" >"$tmp/err" 2>&1
   ok "golden: $1"
 }
 SIM_RATES='pageable.h2d=8,pageable.d2h=16,pinned.h2d=50,pinned.d2h=50,pageable.h2d@65536=4'
 export SIM_RATES
-for format in text markdown csv json; do
-  run -s 64K 16M 32M -i 2 -w 1 -f $format
+for format in $formats; do
+  run -s 64K 16M 32M -i 2 -w 1 -f "$format"
   golden "plain.$format"
-  SIM_NAME=$odd run -s 64K -i 2 -w 1 -f $format
+  SIM_NAME=$odd run -s 64K -i 2 -w 1 -f "$format"
   golden "odd.$format"
-  SIM_PIN_LIMIT=100000 run -s 64K 1M -i 2 -w 1 -f $format -u
+  SIM_PIN_LIMIT=100000 SIM_COPY='pageable.d2h:none' run -s 64K 1M -i 2 -w 1 -f "$format" -u
   golden "failing.$format"
-  SIM_GPUS=2 run -s 64K -i 2 -w 1 -f $format -d all -p -b -m register
+  SIM_GPUS=2 run -s 64K -i 2 -w 1 -f "$format" -d all -p -b -m register
   golden "parallel.$format"
+  SIM_NVML_FAIL=nvmlInit_v2 SIM_JITTER=0.3 run -s 64K 16M -i 4 -w 1 -b -m write-combined -f "$format"
+  golden "unknown.$format"
 done
 
-SIM_NAME=$(printf 'bad \377 cut \303( long \360\237') run -s 64K -i 1 -f json -c "$tmp/chart.svg"
-out 'what is not UTF-8 is replaced' '"name":"bad \? cut \?\( long \?\? \(simulated\)"'
-if command -v xmllint >/dev/null; then
-  xmllint --noout "$tmp/chart.svg" 2>"$tmp/err"
-  ok 'so that the chart is well-formed'
-fi
+# Names from outside, whatever bytes they hold.
+cat >"$tmp/names.py" <<'P'
+"""names.py BASE LIST: the reports BASE.* and the output of --list hold the name in the environment's NAME as far as it
+is UTF-8 and no control character, and nothing that would disturb a reader or a terminal."""
+import csv, json, os, sys, unicodedata
+import xml.etree.ElementTree as xml
 
+def clean(data, what):
+    text = data.decode("utf-8")
+    bad = [c for c in text if unicodedata.category(c) == "Cc" and c != "\n"]
+    assert not bad, (what, bad)
+    return text
+
+def bare(text):
+    return text.replace("?", "")
+
+base, listing = sys.argv[1:3]
+wanted = os.environb[b"NAME"].decode("utf-8", "ignore")
+wanted = bare("".join(c for c in wanted if unicodedata.category(c) != "Cc" and ord(c) & 0xFFFE != 0xFFFE))
+reports = {s: clean(open(base + s, "rb").read(), s) for s in (".txt", ".md", ".csv", ".json", ".svg")}
+name = json.loads(reports[".json"])["gpus"][0]["name"]
+assert bare(name) == wanted, (name, wanted)
+assert ("?" in name) == (len(name.encode()) != len(bare(name).encode()))
+rows = list(csv.reader(open(base + ".csv", encoding="utf-8", newline="")))
+assert len(rows) == 3 and len({len(row) for row in rows}) == 1, rows
+assert {row[rows[0].index("gpu_name")] for row in rows[1:]} == {name}, rows
+assert "GPU:  " + name + "\n" in reports[".txt"]
+assert clean(open(listing, "rb").read(), "list").startswith("0  " + name + "  GPU-")
+heading = reports[".md"].split("\n")[0]
+assert heading.startswith("### ") and "<b" not in heading.replace("\\<", ""), heading
+plain = "".join(c for i, c in enumerate(heading) if c != "\\" or heading[i - 1 : i] == "\\")
+title = [e.text for e in xml.fromstring(reports[".svg"]).iter() if e.get("class") == "title"][0]
+assert title == (name if len(name) <= 36 else name[:36] + "…"), (title, name)
+P
+long=$(printf 'NVIDIA %0139d' 0)
+if command -v python3 >/dev/null; then
+  for bytes in 'A100' 'a"b' 'a,b' 'a|b' 'a\\b' "a'b" '<b>&amp;</b>' '<!--' ']]>' '*a*_b_`c`[d](e)#~' '%%s%%n%%d' '\303\251 \346\230\276' \
+    '\033[31mred' '\033]0;title\007' 'a\nb' 'a\rb' 'a\tb' '\001\002\036\037' 'a\177b' '\302\200\302\205\302\233[2J\302\237' \
+    '\233[2J' '\355\240\200' 'a\377b' '\376\377' 'cut \303' '\303(' '\360\237\230' '\360\237\230\200' '\300\257' \
+    '\340\200\257' '\360\200\200\257' '\301\277' '\364\220\200\200' '\370\210\200\200\200' '\200' '\357\277\276' '\357\277\277' "$long" \
+    'x\346\230\276xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; do
+    # shellcheck disable=SC2059
+    name=$(printf "$bytes")
+    SIM_NAME=$name run -l
+    cp "$tmp/out" "$tmp/list"
+    rm -f "$tmp"/name.*
+    # The simulator says of a name that it is simulated.
+    SIM_NAME=$name run -s 64K -i 1 -w 0 -o "$tmp/name.txt" -o "$tmp/name.md" -o "$tmp/name.csv" -o "$tmp/name.json" -o "$tmp/name.svg"
+    NAME="$name (simulated)" python3 "$tmp/names.py" "$tmp/name" "$tmp/list" >"$tmp/err" 2>&1 &&
+      { ! command -v xmllint >/dev/null || xmllint --noout "$tmp/name.svg" 2>"$tmp/err"; } &&
+      { ! command -v jq >/dev/null || jq -e .gpus "$tmp/name.json" >/dev/null; }
+    ok "name: $(printf %.30s "$bytes")"
+  done
+else
+  skip 'odd names' 'no python3'
+fi
+SIM_NAME=$(printf 'bad \377 cut \303( long \360\237 \033[2J') run -s 64K -i 1 -f json
+out 'what is not UTF-8 or a control character is replaced' '"name":"bad \? cut \?\( long \?\? \?\[2J \(simulated\)"'
+SIM_NAME=$(printf 'a\nb') run -s 64K -i 1
+is 'no line more with a newline in the name' "$(sed -n 3p "$tmp/out")" 'GPU:  a?b (simulated)'
+
+# Host names likewise: as root, or where a user may have a name space.
+apart='unshare -u'
+[ "$(id -u)" = 0 ] || apart='unshare -Uru'
+for host in 'caf\351' '\033[2Jx' 'a"b,c' 'x\302\233y'; do
+  # shellcheck disable=SC2016,SC2059,SC2086
+  if $apart sh -c 'name=$(printf "$1"); printf "$1" >/proc/sys/kernel/hostname && [ "$(uname -n)" = "$name" ]' - "$host" 2>/dev/null &&
+    command -v python3 >/dev/null; then
+    rm -f "$tmp"/host.*
+    $apart sh -c 'printf "$1" >/proc/sys/kernel/hostname; shift; exec "$@"' - "$host" "$SIM" -s 64K -i 1 -w 0 \
+      -o "$tmp/host.csv" -o "$tmp/host.json" -o "$tmp/host.svg" -o "$tmp/host.txt" -o "$tmp/host.md" >"$tmp/out" 2>"$tmp/err"
+    # shellcheck disable=SC2059
+    NAME=$(printf "$host") python3 - "$tmp/host" >"$tmp/err" 2>&1 <<'P'
+import csv, json, os, sys, unicodedata
+want = os.environb[b"NAME"].decode("utf-8", "ignore")
+want = "".join(c for c in want if unicodedata.category(c) != "Cc").replace("?", "")
+for suffix in (".txt", ".md", ".csv", ".json", ".svg"):
+    text = open(sys.argv[1] + suffix, "rb").read().decode("utf-8")
+    assert all(c == "\n" or unicodedata.category(c) != "Cc" for c in text), suffix
+host = json.load(open(sys.argv[1] + ".json", encoding="utf-8"))["host"]
+assert host.replace("?", "") == want, (host, want)
+rows = list(csv.reader(open(sys.argv[1] + ".csv", encoding="utf-8", newline="")))
+assert [row[rows[0].index("host")] for row in rows[1:]] == [host, host]
+P
+    ok "host name: $host"
+  else
+    skip "host name: $host" 'no host name of its own can be had here, or no python3'
+  fi
+done
+
+# JSON: its keys stand in tests/schema.json (schema.t).
 if command -v jq >/dev/null; then
-  SIM_NAME="$odd$tab" run -s 64K -i 1 -f json
-  is 'json: the name comes back as it was' "$(jq -r '.gpus[0].name' "$tmp/out")" "$odd$tab (simulated)"
   run -s 64K 1M -i 3 -w 2 -f json
-  is 'json: keys' "$(jq -rc 'keys_unsorted | join(" ")' "$tmp/out")" \
-    'tool version host time cuda_runtime cuda_driver settings gpus status'
-  is 'json: keys of a GPU' "$(jq -rc '.gpus[0] | keys_unsorted | join(" ")' "$tmp/out")" \
-    'index name uuid bus_id link results summary notes'
-  is 'json: keys of a link' "$(jq -rc '.gpus[0].link | keys_unsorted | join(" ")' "$tmp/out")" \
-    'kind gen width max_gen max_width limit_gbps'
-  is 'json: keys of a result' "$(jq -rc '.gpus[0].results[0] | keys_unsorted | join(" ")' "$tmp/out")" \
-    'bytes direction pageable pinned ratio delta status'
-  is 'json: keys of a kind' "$(jq -rc '.gpus[0].results[0].pinned | keys_unsorted | join(" ")' "$tmp/out")" \
-    'median mean min max stddev samples'
-  is 'json: settings' "$(jq -rc '.settings' "$tmp/out")" \
-    '{"iters":3,"warmup":2,"pin":"malloc-host","untouched":false,"parallel":false}'
-  is 'json: all samples' "$(jq -c '[.gpus[].results[] | .pageable, .pinned | .samples | length] | unique' "$tmp/out")" '[3]'
+  is 'json: settings' "$(jq -rc '.settings | del(.threads)' "$tmp/out")" \
+    '{"sizes":[65536,1048576],"iters":3,"warmup":2,"pin":"malloc-host","untouched":false,"parallel":false,"bidir":false,"verify":true,"affinity":true}'
+  run -s 64K -i 1 -w 0 -f json -u -b -n -a -m register -T 7 -x
+  is 'json: the other settings' "$(jq -rc '.settings' "$tmp/out")" \
+    '{"sizes":[65536],"iters":1,"warmup":0,"pin":"register","threads":7,"untouched":true,"parallel":false,"bidir":true,"verify":false,"affinity":false}'
   is 'json: one line' "$(wc -l <"$tmp/out")" 1
-  jq -e '.time | test("^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}Z$")' "$tmp/out" >/dev/null
-  ok 'json: time in UTC'
+  is 'json: host' "$(jq -r .host "$tmp/out")" "$(uname -n)"
+  run -s 64K -i 1 -w 0 -f json
+  now=$(date -u +%s)
+  jq -e --argjson now "$now" '(.time | fromdateiso8601 - $now | fabs) < 60' "$tmp/out" >/dev/null
+  ok 'json: the time is now, in UTC'
+  SIM_DELAY=100 run -s 64K -i 3 -w 0 -f json
+  jq -e '.duration_s >= 1.2' "$tmp/out" >/dev/null
+  ok 'json: the duration is the whole run'
+  is 'json: a GPU alone has no totals' "$(jq -c .totals "$tmp/out")" null
+  SIM_PIN_LIMIT=0 run -s 64K -i 1 -w 0 -f json
+  is 'json: what is unknown is null' "$(jq -c '.gpus[0].results[0] | .pinned, .ratio, .delta' "$tmp/out" | tr '\n' ' ')" 'null null null '
+  is 'json: one sample has no deviation' "$(jq -c '.gpus[0].results[0].pageable | .stddev' "$tmp/out")" null
+  SIM_PIN_LIMIT=0 run -s 64K -i 1 -w 0 -f csv
+  is 'csv: what is unknown is empty' "$(fields pinned_gbps pinned_mean_gbps ratio delta_gbps pageable_stddev_gbps | head -n 1)" '    '
 else
   skip 'json through jq' 'no jq'
 fi
 
-SIM_NAME=$odd run -s 64K 1M -f csv -u
-is 'csv: header' "$(head -n 1 "$tmp/out")" "host,gpu_index,gpu_name,bus_id,link,size_bytes,direction,pageable_gbps,\
-pinned_gbps,ratio,delta_gbps,pageable_mean_gbps,pageable_min_gbps,pageable_max_gbps,pageable_stddev_gbps,\
-pinned_mean_gbps,pinned_min_gbps,pinned_max_gbps,pinned_stddev_gbps,status"
-if command -v python3 >/dev/null; then
-  SIM_PIN_LIMIT=100000 SIM_NAME=$odd run -s 64K 1M -f csv -u
-  python3 - "$tmp/out" "$odd (simulated)" <<'P'
-import csv, sys
-rows = list(csv.reader(open(sys.argv[1], encoding="utf-8", newline="")))
-assert len(rows) == 5 and {len(row) for row in rows} == {20}, rows
-assert all(row[2] == sys.argv[2] for row in rows[1:]), rows
-assert [row[-1].split(":")[0].split(";")[0] for row in rows[1:]] == ["ok", "ok", "failed", "failed"]
-P
-  ok 'csv: same number of fields in every row, the name comes back as it was'
-else
-  skip 'csv through a reader' 'no python3'
-fi
+# Numbers: every format shows the same.
+SIM_RATES='pageable.h2d=8,pinned.h2d=2,pageable.d2h=10,pinned.d2h=25' run -s 64K -i 2 -f csv
+is 'csv: ratio and delta' "$(fields direction pageable_gbps pinned_gbps ratio delta_gbps)" "$(printf 'H2D 8 2 0.25 -6\nD2H 10 25 2.5 15')"
+SIM_RATES='pageable.h2d=8,pinned.h2d=2,pageable.d2h=10,pinned.d2h=25' run -s 64K -i 2
+out 'text: ratio and delta' '^ 64KB   H2D      8\.00 GB/s   2\.00 GB/s    0\.2x   -6\.00 GB/s$'
+SIM_RATES='pageable.h2d=8,pinned.h2d=2,pageable.d2h=10,pinned.d2h=25' run -s 64K -i 2 -f markdown
+out 'markdown: ratio and delta' '^\| 64KB \| D2H \| 10\.00 GB/s \| 25\.00 GB/s \| 2\.5x \| \+15\.00 GB/s \|$'
+run -s 65536B 1000003B 0.15 -i 1 -w 0 -f csv
+is 'csv: sizes are bytes' "$(fields size_bytes direction | grep H2D | tr '\n' ' ')" '65536 H2D 1000003 H2D 161061274 H2D '
+run -s 64K -i 1 -w 0 -f csv -m staged -T 3 -u 2>/dev/null
+run -s 64K -i 1 -w 0 -f csv -m staged -T 3
+is 'csv: settings that change a column have columns' "$(fields pin threads untouched parallel status)" \
+  "$(printf 'staged 3 no no ok\nstaged 3 no no ok')"
+SIM_GPUS=2 run -s 64K -i 1 -w 0 -f csv -u -p -d all
+is 'csv: the others too, and totals' "$(fields gpu_index pin threads untouched parallel link | grep -c 'malloc-host  yes yes')" 6
+is 'csv: a header once' "$(grep -c ^host, "$tmp/out")" 1
+is 'csv: whose rows they are' "$(fields gpu_index | tr '\n' ' ')" '0 0 1 1 total total '
 
 # Whatever the locale. A German one is made here if the tools for it are there.
 if command -v localedef >/dev/null && localedef -i de_DE -f UTF-8 "$tmp/de_DE.UTF-8" 2>/dev/null; then
-  for format in text markdown csv json; do
-    LOCPATH=$tmp LC_ALL=de_DE.UTF-8 run -s 0.0001 16M 32M -i 2 -w 1 -f $format
+  for format in $formats; do
+    LOCPATH=$tmp LC_ALL=de_DE.UTF-8 run -s 0.0001 16M 32M -i 2 -w 1 -f "$format"
     mask <"$tmp/out" >"$tmp/de"
-    run -s 0.0001 16M 32M -i 2 -w 1 -f $format
-    mask <"$tmp/out" | sed 's/TIME/TIME/' | cmp -s - "$tmp/de"
+    LC_ALL=C run -s 0.0001 16M 32M -i 2 -w 1 -f "$format"
+    mask <"$tmp/out" | cmp -s - "$tmp/de"
     ok "$format: the same in a German locale"
   done
   LOCPATH=$tmp LC_ALL=de_DE.UTF-8 run -s 0,5 -f csv -i 1 -w 0

@@ -5,23 +5,74 @@ here=$(cd "$(dirname "$0")" && pwd)
 top=$(dirname "$here")
 SIM=${SIM:-$top/build/dma_bandwidth_sim}
 tmp=$(mktemp -d) || exit 1
-trap 'rm -rf "$tmp"' EXIT
+trap 'log_json; log_files; rm -rf "$tmp"' EXIT
 count=0
 asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
 export asan
 for variable in $(env | sed -n 's/^\(SIM_[A-Z0-9_]*\)=.*/\1/p'); do unset "$variable"; done
 
+# Where JSON_LOG, a full path, is set, every JSON object that a run printed is added to that file: by run at once, for launch when
+# the next run starts or the test ends; and the .json files of --output when the test ends. tests/validate.py reads it.
+launched=
+log_json() {
+  [ -z "${JSON_LOG:-}" ] || [ -z "$launched" ] || append_json "$tmp/out"
+  launched=
+}
+append_json() {
+  grep '^{"tool":.*}$' "$1" >"$tmp/.log" 2>/dev/null && cat "$tmp/.log" >>"$JSON_LOG"
+}
+log_files() {
+  [ -n "${JSON_LOG:-}" ] || return 0
+  for file in "$tmp"/*.json; do append_json "$file"; done
+}
+
 # run ARG...: runs the simulated program; leaves $tmp/out, $tmp/err and $status.
 run() {
+  log_json
   "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
   status=$?
+  [ -z "${JSON_LOG:-}" ] || append_json "$tmp/out"
 }
 
 # launch ARG...: runs the simulated program in the background, with SIGINT as from a terminal (a shell's & makes its
 # children ignore it); its pid is $pid. It writes to $tmp/out and $tmp/err.
 launch() {
+  log_json
+  launched=yes
+  : >"$tmp/out" # at once, not when the child comes to it
+  : >"$tmp/err"
   perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
   pid=$!
+}
+
+# await COMMAND...: waits until the command succeeds; fails after a minute.
+await() {
+  tries=0
+  until "$@" >/dev/null 2>&1; do
+    tries=$((tries + 1))
+    [ $tries -lt 1200 ] || return 1
+    sleep 0.05
+  done
+}
+
+# reap: waits for the launched run, and kills it after a minute; leaves $status.
+reap() {
+  await ended "$pid" || kill -KILL "$pid"
+  wait "$pid"
+  status=$?
+}
+ended() { ! grep -q '^State:[[:space:]]*[^ZX]' "/proc/$1/status"; }
+
+# fields NAME...: these columns of the CSV in $tmp/out, found by the header; blanks between, a line for each row.
+fields() {
+  awk -F, -v names="$*" '
+    NR == 1 {
+      n = split(names, want, " ")
+      for (i = 1; i <= NF; i++) at[$i] = i
+      for (i = 1; i <= n; i++) if (!(want[i] in at)) { print "no column " want[i]; exit 1 }
+      next
+    }
+    { for (i = 1; i <= n; i++) printf "%s%s", (i > 1 ? " " : ""), $at[want[i]]; print "" }' "${csv:-$tmp/out}"
 }
 
 # ok NAME [EXPECTED]: passes if the command before it succeeded. If not, says what was expected and what came, on
@@ -30,12 +81,12 @@ ok() {
   result=$?
   count=$((count + 1))
   if [ $result = 0 ]; then
-    echo "ok $count - $1"
+    printf '%s\n' "ok $count - $1"
     return
   fi
-  echo "not ok $count - $1"
+  printf '%s\n' "not ok $count - $1"
   report=$(
-    echo "# ${0##*/}, test $count: $1"
+    printf '%s\n' "# ${0##*/}, test $count: $1"
     [ -z "${2:-}" ] || printf '%s\n' "expected: $2" | sed 's/^/#   /'
     echo "#   status: ${status:-none}"
     [ ! -f "$tmp/out" ] || head -n 40 "$tmp/out" | sed 's/^/#   out: /'
@@ -46,7 +97,7 @@ ok() {
 
 skip() {
   count=$((count + 1))
-  echo "ok $count - $1 # SKIP $2"
+  printf '%s\n' "ok $count - $1 # SKIP $2"
 }
 
 # is NAME GOT WANT
@@ -84,13 +135,9 @@ no_err() {
   ok "$1: nothing on stderr" 'an empty err'
 }
 
-# armed PID: waits until that process has its handler for SIGINT (before, a shell's & ignores it).
+# armed PID: waits until that process has its handler for SIGINT.
 armed() {
-  i=0
-  while ! grep -Eq '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null && [ $i -lt 200 ]; do
-    sleep 0.05
-    i=$((i + 1))
-  done
+  await grep -Eq '^SigCgt:.*[2367abef]$' "/proc/$1/status"
 }
 
 # available_gb: whole GB of memory that can be used now.

@@ -7,7 +7,7 @@ sizes() {
   want=$1
   shift
   run -f csv -i 1 -w 0 -n -q "$@"
-  is "$*" "$(awk -F, '$7 == "H2D" { printf "%s%s", n++ ? " " : "", $6 }' "$tmp/out")" "$want"
+  is "$*" "$(fields size_bytes direction | awk '$2 == "H2D" { printf "%s%s", n++ ? " " : "", $1 }')" "$want"
 }
 
 sizes '104857 10485 1048' --sizes 104857B 10485B 1048B
@@ -45,9 +45,18 @@ sizes '2048' -s 1K -s 2K
 sizes '4096 1024' -s 4K 1K
 sizes '1024' --size 1K
 sizes '3 5' -s 3B 5B -b
+sizes '1024 2048' -s 1K -i 1 -s 1K 2K
+sizes '2048 4096' --sizes=2K 4K -q
+sizes '7 9' -f csv -s 7B 9B -i 2
+# Numbers that a double holds are exact, others are rounded to the nearest byte.
+sizes '3' -s 2.5001B
+sizes '1025' -s 1.001K
+sizes '1024 2048 4096 8191' -s 1K:8191B
+sizes '1 2 3' -s 1B:3B
 # Defaults, without measuring gigabytes: the GPU has no room for them, and each size says so.
 SIM_MEM=1000 run -f csv -q
-is 'defaults' "$(awk -F, '$7 == "H2D" { print $6 }' "$tmp/out" | tr '\n' ' ')" '536870912 1073741824 2147483648 '
+is 'defaults' "$(fields size_bytes direction | tr '\n' ' ')" \
+  '536870912 H2D 536870912 D2H 1073741824 H2D 1073741824 D2H 2147483648 H2D 2147483648 D2H '
 many=$(i=0; while [ $i -lt 200 ]; do i=$((i + 1)); printf '%dB ' $i; done)
 # shellcheck disable=SC2086
 run -f csv -i 1 -w 0 -s $many
