@@ -3040,11 +3040,11 @@ static bool write_output(const struct output *output, const struct run *run) {
         complain("cannot write %s: %s", output->path, strerror(errno));
         return false;
     }
-    write_report(out, output->writer, run);
     struct stat old;
     mode_t mask = umask(0);
     umask(mask);
     fchmod(fileno(out), stat(output->target, &old) == 0 ? old.st_mode & 07777 : 0666 & ~mask);
+    write_report(out, output->writer, run);
     bool good = finish(out, output->path, true);
     if (good && rename(path, output->target) == 0) return true;
     if (good) complain("cannot write %s: %s", output->path, strerror(errno));
