@@ -87,8 +87,8 @@ static const size_t wake_bytes = 256 * MIB;  /* copied to wake the link: 5 ms at
 static const size_t explain_bytes = GIB;     /* --explain copies no more than this */
 
 /* ---- What there is ---------------------------------------------------------------------------
- * The program's data, in the order in which it comes to be: options, the GPUs of a run, and the
- * rows and cells that measuring fills in. Nothing here points back up.
+ * The program's data, in the order in which it is created: options, the GPUs of a run, and the rows
+ * and cells that measuring fills in. Nothing here points back up.
  */
 
 enum exit_code {
@@ -112,7 +112,7 @@ struct output {
 };
 
 struct options {
-    size_t *sizes; /* bytes, in the order asked for; owned */
+    size_t sizes[MAX_SIZES]; /* bytes, in the order asked for */
     int nsizes;
     int iters, warmup;
     int threads; /* of staged copies; 0: as many as there are CPUs, MOST_THREADS at most */
@@ -139,6 +139,7 @@ struct cell {
     double *samples; /* GB/s, in the order of the copies, then as much room again for sorting; owned */
     int count;
     struct stats gbps;
+    bool begun; /* a reason is its own then; before, it is that of a whole size or GPU */
     char why[WHY];
 };
 
@@ -173,7 +174,8 @@ struct link {
 /* A row of "What helps": a way to copy malloc'd data, or memory that is pinned from the start. */
 enum use { USE_H2D, USE_D2H, USE_FRESH, USES }; /* the last: D2H into memory that nobody touched yet */
 struct help {
-    char method[64];
+    const struct way *way;
+    char method[64];   /* the way in words */
     int threads;       /* that copy */
     double gbps[USES]; /* NAN where it could not be measured */
     size_t pinned;     /* bytes that stay pinned */
@@ -203,8 +205,7 @@ struct gpu {
     bool ready;                            /* it was set up */
     char why[WHY];                         /* why nothing more can be measured on it */
     struct row *rows;                      /* run->nrows of them; owned */
-    bool explained;
-    struct explanation explanation;
+    struct explanation explanation;        /* of 0 bytes without --explain */
 };
 
 /* A set of CPUs in the layout that sched_getaffinity and NVML share. */
@@ -219,7 +220,7 @@ struct progress {
 
 struct run {
     const struct options *opt;
-    struct gpu *gpus, totals;
+    struct gpu gpus[MAX_GPUS + 1]; /* ngpus of them, then the totals */
     int ngpus, visible, nrows, ndirections;
     int threads; /* of staged copies */
     enum exit_code status;
@@ -348,9 +349,8 @@ static unsigned long long read_number(const char *path, const char *key, unsigne
     char text[8192];
     if (!read_text(path, text, sizeof text)) return otherwise;
     const char *at = strstr(text, key);
-    if (!at || !isdigit((unsigned char)at[strlen(key) + strspn(at + strlen(key), " :")]))
-        return otherwise; /* "max": no limit */
-    return strtoull(at + strlen(key) + strspn(at + strlen(key), " :"), NULL, 10);
+    if (at) at += strlen(key) + strspn(at + strlen(key), " :");
+    return at && isdigit((unsigned char)*at) ? strtoull(at, NULL, 10) : otherwise; /* "max": no limit */
 }
 
 /* Host memory that can still be had. */
@@ -361,16 +361,13 @@ struct room {
 
 /* Lowers `room` to what one control group's limits leave; its page cache counts as free. */
 static void cgroup_room(struct room *room, const char *folder, bool v2) {
-    static const char *const files[2][3] = {{"memory.limit_in_bytes", "memory.soft", "memory.usage_in_bytes"},
-                                            {"memory.max", "memory.high", "memory.current"}};
     char path[4400];
-    unsigned long long limit = ULLONG_MAX, used, cache;
-    for (int i = 0; i < 2; i++) {
-        snprintf(path, sizeof path, "%s/%s", folder, files[v2][i]);
-        unsigned long long this = read_number(path, "", ULLONG_MAX);
-        if (this < limit) limit = this;
-    }
-    snprintf(path, sizeof path, "%s/%s", folder, files[v2][2]);
+    snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.max" : "memory.limit_in_bytes");
+    unsigned long long limit = read_number(path, "", ULLONG_MAX), high = ULLONG_MAX, used, cache;
+    snprintf(path, sizeof path, "%s/memory.high", folder); /* version 2 only */
+    high = read_number(path, "", ULLONG_MAX);
+    if (high < limit) limit = high;
+    snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.current" : "memory.usage_in_bytes");
     used = read_number(path, "", 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
     cache = read_number(path, v2 ? "\ninactive_file" : "total_inactive_file", 0);
@@ -380,39 +377,26 @@ static void cgroup_room(struct room *room, const char *folder, bool v2) {
     if (limit != ULLONG_MAX && left < room->bytes) *room = (struct room){left, "memory limit of its control group"};
 }
 
-/* Returns whether a line "id:controllers:path" of /proc/self/cgroup is about memory. Cuts it behind the
- * controllers and leaves the path, which may hold colons too, in `*path`. */
-static bool is_memory_group(char *line, char **path, bool *v2) {
-    char *controllers = strchr(line, ':');
-    *path = controllers ? strchr(controllers + 1, ':') : NULL;
-    if (!*path) return false;
-    *(*path)++ = 0;
-    *v2 = strcmp(line, "0:") == 0;
-    for (char *name = strtok(controllers + 1, ","); name; name = strtok(NULL, ","))
-        if (strcmp(name, "memory") == 0) return true;
-    return *v2;
-}
-
 /* Returns how many bytes of host memory can be touched without the OOM killer: MemAvailable, or
  * what the control groups (version 2 and 1, all levels) leave. SIZE_MAX where nothing is known. */
 static struct room host_room(void) {
     struct room room = {SIZE_MAX, "available memory"};
     unsigned long long kib = read_number("/proc/meminfo", "MemAvailable", ULLONG_MAX);
     if (kib != ULLONG_MAX) room.bytes = kib * 1024;
-    char text[4096], folder[4200], *path;
-    bool v2;
-    if (!read_text("/proc/self/cgroup", text, sizeof text)) return room;
-    for (char *line = text, *next; line && *line; line = next) {
-        next = strchr(line, '\n');
-        if (next) *next++ = 0;
-        if (!is_memory_group(line, &path, &v2)) continue;
-        snprintf(folder, sizeof folder, "/sys/fs/cgroup%s%s", v2 ? "" : "/memory", path);
-        size_t root = strlen("/sys/fs/cgroup") + (v2 ? 0 : strlen("/memory"));
+    char line[4200], path[4096], folder[4200], controllers[256];
+    FILE *file = fopen("/proc/self/cgroup", "re");
+    while (file && fgets(line, sizeof line, file)) { /* "0::path" of version 2, "id:controllers:path" of version 1 */
+        bool v2 = sscanf(line, "0::%4095[^\n]", path) == 1;
+        if (!v2 && (sscanf(line, "%*u:%255[^:]:%4095[^\n]", controllers, path) != 2 || !strstr(controllers, "memory")))
+            continue;
+        size_t root = (size_t)snprintf(folder, sizeof folder, "/sys/fs/cgroup%s", v2 ? "" : "/memory");
+        snprintf(folder + root, sizeof folder - root, "%s", path);
         for (char *slash; strlen(folder) >= root; *slash = 0) {
             cgroup_room(&room, folder, v2);
             slash = strrchr(folder, '/');
         }
     }
+    if (file) fclose(file);
     return room;
 }
 
@@ -536,15 +520,6 @@ static void hide_progress(struct progress *progress) {
  * means "unknown". GPUs are matched by PCI bus id: the two libraries count them differently.
  */
 
-typedef const char *nvml_text_fn(int error);
-typedef int nvml_release_fn(char *, unsigned size);
-typedef int nvml_state_fn(unsigned[3]); /* nvmlConfComputeSystemState_t: environment, feature, tools */
-typedef int nvml_handle_fn(const char *, void **);
-typedef int nvml_uint_fn(void *, unsigned *);
-typedef int nvml_cpus_fn(void *, unsigned, unsigned long *);
-typedef int nvml_processes_fn(void *, unsigned *, void *);
-typedef int nvml_utilization_fn(void *, unsigned[2]); /* nvmlUtilization_t: GPU, memory; per cent */
-
 /* Stores the address of a function of NVML through `function`; false if there is none. */
 static bool nvml_find(const struct run *run, const char *name, void *function) {
     void *address = run->nvml_lib ? dlsym(run->nvml_lib, name) : NULL;
@@ -552,9 +527,9 @@ static bool nvml_find(const struct run *run, const char *name, void *function) {
     return address != NULL;
 }
 
-/* Returns whether NVML answered an error, -1 standing for a missing function; then `why` says so. */
+/* Returns whether NVML returned an error, -1 standing for a missing function; then `why` says so. */
 static bool nvml_failed(const struct run *run, int error, const char *name, char *why) {
-    nvml_text_fn *text;
+    const char *(*text)(int error);
     if (error == 0) return false;
     if (error < 0) snprintf(why, 128, "NVML has no %s", name);
     else
@@ -566,8 +541,8 @@ static bool nvml_failed(const struct run *run, int error, const char *name, char
 /* Loads NVML and asks what it knows of the system. It is never unloaded: the process ends. */
 static void nvml_open(struct run *run) {
     int (*init)(void);
-    nvml_release_fn *release;
-    nvml_state_fn *state;
+    int (*release)(char *, unsigned size);
+    int (*state)(unsigned[3]); /* nvmlConfComputeSystemState_t: environment, feature, tools */
     unsigned values[3] = {0, 0, 0};
     run->nvml_lib = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
     if (!run->nvml_lib) snprintf(run->nvml_why, sizeof run->nvml_why, "libnvidia-ml.so.1 (NVML) can't be loaded");
@@ -578,38 +553,29 @@ static void nvml_open(struct run *run) {
     run->confidential = nvml_find(run, "nvmlSystemGetConfComputeState", &state) && state(values) == 0 && values[1] != 0;
 }
 
-/* Stores what one of NVML's "unsigned of a device" functions answers, 0 where it does not; then the
- * link gets the reason. */
+/* Returns the number that one of NVML's functions tells of a device, or 0; then the link gets the reason. */
 static unsigned nvml_uint(const struct run *run, struct gpu *gpu, const char *name) {
-    nvml_uint_fn *function;
+    int (*function)(void *, unsigned *);
     unsigned value = 0;
     if (!gpu->nvml) return 0;
     int error = nvml_find(run, name, &function) ? function(gpu->nvml, &value) : -1;
     return nvml_failed(run, error, name, gpu->link.why) ? 0 : value;
 }
 
-/* Stores the CPUs near the GPU; false if NVML can't tell. */
-static bool near_cpus(const struct run *run, const struct gpu *gpu, struct cpus *cpus) {
-    nvml_cpus_fn *function;
-    memset(cpus, 0, sizeof *cpus);
-    return gpu->nvml && nvml_find(run, "nvmlDeviceGetCpuAffinity", &function) &&
-           function(gpu->nvml, sizeof *cpus / sizeof(unsigned long), (unsigned long *)cpus) == 0 &&
-           CPU_COUNT_S(sizeof *cpus, cpus->set) > 0;
-}
-
 /* Stores the CPUs that work on a GPU is to use: those near it, unless the caller of the program already
  * chose CPUs; these are kept, and gpu->far_cpus counts the ones that are not the GPU's. */
 static void choose_cpus(const struct run *run, struct gpu *gpu, struct cpus *cpus) {
-    struct cpus near, both;
+    int (*affinity)(void *, unsigned, unsigned long *);
+    struct cpus near = {0};
     *cpus = run->cpus;
-    if (run->opt->no_affinity || !near_cpus(run, gpu, &near)) return;
-    int chosen = CPU_COUNT_S(sizeof *cpus, cpus->set);
-    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) {
-        *cpus = near;
+    if (run->opt->no_affinity || !gpu->nvml || !nvml_find(run, "nvmlDeviceGetCpuAffinity", &affinity) ||
+        affinity(gpu->nvml, sizeof near / sizeof(unsigned long), (unsigned long *)&near) != 0 ||
+        CPU_COUNT_S(sizeof near, near.set) == 0)
         return;
-    }
-    CPU_AND_S(sizeof both, both.set, near.set, cpus->set);
-    gpu->far_cpus = chosen - CPU_COUNT_S(sizeof both, both.set);
+    int chosen = CPU_COUNT_S(sizeof *cpus, cpus->set);
+    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) *cpus = near;
+    CPU_AND_S(sizeof near, near.set, near.set, cpus->set);
+    gpu->far_cpus = CPU_COUNT_S(sizeof *cpus, cpus->set) - CPU_COUNT_S(sizeof near, near.set);
 }
 
 /* Returns GB/s per direction of a PCIe link, 0 where it is unknown. Gigatransfers double with each
@@ -676,7 +642,7 @@ static void gpu_identify(const struct run *run, struct gpu *gpu) {
     cudaDeviceGetAttribute(&integrated, cudaDevAttrIntegrated, gpu->index);
     cudaDeviceGetAttribute(&host_tables, cudaDevAttrPageableMemoryAccessUsesHostPageTables, gpu->index);
     gpu->link.kind = integrated ? LINK_INTEGRATED : host_tables ? LINK_C2C : LINK_UNKNOWN;
-    nvml_handle_fn *handle;
+    int (*handle)(const char *, void **);
     const char *name = "nvmlDeviceGetHandleByPciBusId_v2";
     snprintf(gpu->link.why, sizeof gpu->link.why, "%s", run->nvml_why);
     if (run->nvml_lib &&
@@ -686,8 +652,8 @@ static void gpu_identify(const struct run *run, struct gpu *gpu) {
 
 /* Notes who else uses the GPU; called before this process has a context on it. */
 static void gpu_observe_load(const struct run *run, struct gpu *gpu) {
-    nvml_processes_fn *processes;
-    nvml_utilization_fn *utilization;
+    int (*processes)(void *, unsigned *, void *);
+    int (*utilization)(void *, unsigned[2]); /* nvmlUtilization_t: GPU, memory; per cent */
     unsigned percent[2] = {0, 0}, count = 0;
     if (gpu->nvml && nvml_find(run, "nvmlDeviceGetUtilizationRates", &utilization) &&
         utilization(gpu->nvml, percent) == 0 && percent[0] <= 100)
@@ -709,80 +675,47 @@ static uint64_t pattern(size_t offset) {
     return (offset / 8 + 1) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: all bytes vary */
 }
 
-/* Part of a host buffer, from a multiple of 8 on, and what is to be done to it. */
+/* Part of a host buffer, from a multiple of 8 on, that one thread writes. */
 struct slice {
-    void (*work)(struct slice *);
     unsigned char *buffer;
-    size_t from, to, end;    /* end: of all slices */
-    size_t wrong;            /* offset of the first word found wrong; SIZE_MAX: none */
-    const struct cpus *cpus; /* for the thread that works on it; NULL: it may stay where it is */
+    size_t from, to;
+    const struct cpus *cpus; /* for the thread that writes it; NULL: it may stay where it is */
 };
 
-/* Returns the probe of a slice after `at`: a page on, behind the last page the last word of all, then s->to. */
-static size_t next_probe(const struct slice *s, size_t at) {
-    size_t last = (s->end - 1) / 8 * 8;
-    return at + PAGE < s->to ? at + PAGE : s->to == s->end && at < last ? last : s->to;
-}
-
-/* Writes the pattern to every byte. */
-static void fill(struct slice *s) {
+/* For at_once(): writes the pattern to every byte of a slice. */
+static void *fill_slice(void *item) {
+    struct slice *s = item;
+    if (s->cpus) sched_setaffinity(0, sizeof *s->cpus, s->cpus->set);
     for (size_t at = s->from; at < s->to; at += 8) {
         uint64_t word = pattern(at);
         memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
-}
-
-/* Makes the probes wrong, all bits of them. */
-static void spoil(struct slice *s) {
-    for (size_t at = s->from; at < s->to; at = next_probe(s, at)) {
-        uint64_t word = ~pattern(at);
-        memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
-    }
-}
-
-/* Compares the probes with the pattern. */
-static void check(struct slice *s) {
-    for (size_t at = s->from; at < s->to && s->wrong == SIZE_MAX; at = next_probe(s, at)) {
-        uint64_t word = pattern(at);
-        if (memcmp(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8) != 0) s->wrong = at;
-    }
-}
-
-/* For at_once(): works on one slice. */
-static void *work_on_slice(void *item) {
-    struct slice *s = item;
-    if (s->cpus) sched_setaffinity(0, sizeof *s->cpus, s->cpus->set);
-    s->work(s);
     return NULL;
 }
 
-/* For at_once(): a slice that gets no thread is done on this one. */
-static void without_thread(void *item, int error) {
+/* For at_once(): a slice that gets no thread is written on this one. */
+static void fill_here(void *item, int error) {
     (void)error;
     ((struct slice *)item)->cpus = NULL;
-    work_on_slice(item);
+    fill_slice(item);
 }
 
-/* Works on [from, to) of a host buffer by several threads. They stay on the memory node of this thread, so
- * that pages which they touch first lie there, as those of cudaMallocHost do. Returns the lowest offset
- * found wrong, or SIZE_MAX. */
-static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from, size_t to) {
+/* Writes the pattern to a host buffer by several threads. They stay on the memory node of this thread, so
+ * that pages which they touch first lie there, as those of cudaMallocHost do. */
+static void fill(void *buffer, size_t bytes) {
     struct slice slices[MAX_FILL_THREADS];
     struct cpus cpus;
-    size_t n = to - from < MIB ? 1 : (size_t)own_cpus(&cpus), wrong = SIZE_MAX;
+    size_t n = bytes < MIB ? 1 : (size_t)own_cpus(&cpus);
     if (n > 1) keep_node(&cpus);
     if (n > 1) n = (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
     n = n < 1 ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
-    size_t each = ((to - from) / n + PAGE) / PAGE * PAGE;
+    size_t from = 0, each = (bytes / n + PAGE) / PAGE * PAGE;
     for (size_t i = 0; i < n; i++) {
-        size_t end = from + each < to ? from + each : to;
-        slices[i] = (struct slice){work, buffer, from, end, to, SIZE_MAX, i ? &cpus : NULL};
-        from = end;
+        size_t to = from + each < bytes ? from + each : bytes;
+        slices[i] = (struct slice){buffer, from, to, i ? &cpus : NULL};
+        from = to;
     }
-    at_once(slices, n, sizeof slices[0], &(struct work){work_on_slice, without_thread});
-    for (size_t i = 0; i < n; i++)
-        if (slices[i].wrong < wrong) wrong = slices[i].wrong;
-    return wrong;
+    at_once(slices, n, sizeof slices[0], &(struct work){fill_slice, fill_here});
 }
 
 /* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. */
@@ -790,7 +723,8 @@ struct memory {
     struct choice choice;
     cudaError_t (*get)(void **at, size_t bytes);
     cudaError_t (*release)(void *at);
-    bool registered; /* page-locked by cudaHostRegister, after it was got */
+    bool pinned;     /* page-locked as long as it is there */
+    bool registered; /* by cudaHostRegister, after it was got */
     bool huge;       /* asks the kernel for 2 MB pages */
     bool staged;     /* copied through pinned chunks, not by cudaMemcpy */
 };
@@ -820,18 +754,29 @@ static cudaError_t get_write_combined(void **at, size_t bytes) {
     return cudaHostAlloc(at, bytes, cudaHostAllocWriteCombined);
 }
 
-static const struct memory device_memory = {{"GPU", "cudaMalloc"}, cudaMalloc, cudaFree, false, false, false};
+static const struct memory device_memory = {.choice.name = "GPU", .get = cudaMalloc, .release = cudaFree};
 static const struct memory pageable_memory = {
-    {"pageable host", "malloc"}, get_malloc, free_malloc, false, false, false};
-static const struct memory huge_memory = {{"pageable host", "2 MB pages"}, get_huge, free_malloc, false, true, false};
+    .choice.name = "pageable host", .get = get_malloc, .release = free_malloc};
+static const struct memory huge_memory = {
+    .choice.name = "pageable host", .get = get_huge, .release = free_malloc, .huge = true};
 
-/* A row of this table is a method of --pin. */
+/* A row of this table is a method of --pin; the first is the default. */
+enum { MALLOC_HOST, REGISTER, HUGE, WRITE_COMBINED, STAGED };
 static const struct memory pin_methods[] = {
-    {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, false, false, false},
-    {{"register", "malloc, then cudaHostRegister"}, get_malloc, free_malloc, true, false, false},
-    {{"huge", "2 MB pages, then cudaHostRegister"}, get_huge, free_malloc, true, true, false},
-    {{"write-combined", "cudaHostAllocWriteCombined"}, get_write_combined, cudaFreeHost, false, false, false},
-    {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, false, false, true},
+    [MALLOC_HOST] = {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, .pinned = true},
+    [REGISTER] =
+        {{"register", "malloc, then cudaHostRegister"}, get_malloc, free_malloc, .pinned = true, .registered = true},
+    [HUGE] = {{"huge", "2 MB pages, then cudaHostRegister"},
+              get_huge,
+              free_malloc,
+              .pinned = true,
+              .registered = true,
+              .huge = true},
+    [WRITE_COMBINED] = {{"write-combined", "cudaHostAllocWriteCombined"},
+                        get_write_combined,
+                        cudaFreeHost,
+                        .pinned = true},
+    [STAGED] = {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, .staged = true},
 };
 
 /* Gets memory. Pages that are to be registered are written first, by many threads: that makes registering
@@ -839,14 +784,11 @@ static const struct memory pin_methods[] = {
 static cudaError_t get_memory(const struct memory *memory, void **at, size_t bytes) {
     cudaError_t error = memory->get(at, bytes);
     if (error != cudaSuccess || !memory->registered) return error;
-    in_slices(fill, *at, 0, bytes);
+    fill(*at, bytes);
     error = cudaHostRegister(*at, bytes, cudaHostRegisterDefault);
     if (error != cudaSuccess) memory->release(*at);
     return error;
 }
-
-/* Returns whether memory is page-locked as long as it is there. */
-static bool is_pinned(const struct memory *memory) { return memory->registered || memory->release == cudaFreeHost; }
 
 /* Gives memory back. */
 static void free_memory(const struct memory *memory, void *at) {
@@ -899,9 +841,9 @@ struct staged {
     } * stagers;            /* owned */
     pthread_barrier_t gate; /* all threads and the caller meet here before and after each transfer */
     struct transfer transfer;
-    _Atomic size_t next; /* chunk that is to be taken */
-    _Atomic bool waiting, ending;
-    bool direct; /* to compare: cudaMemcpyAsync from malloc'd memory itself, without buffers */
+    _Atomic size_t next;          /* chunk that is to be taken */
+    _Atomic bool waiting, ending; /* for the gate to be made, which takes their number; for the last time */
+    bool direct;                  /* to compare: cudaMemcpyAsync from malloc'd memory itself, without buffers */
 };
 #define NO_CHUNK SIZE_MAX
 
@@ -961,7 +903,7 @@ static void *stage(void *argument) {
     struct staged *s = me->all;
     char why[WHY] = "";
     cuda_failed(cudaSetDevice(s->device), "cudaSetDevice", why);
-    while (s->waiting) sched_yield(); /* until it is known how many threads there are: microseconds */
+    while (s->waiting) sched_yield(); /* microseconds */
     for (;;) {
         pthread_barrier_wait(&s->gate);
         if (s->ending) return NULL;
@@ -1023,8 +965,8 @@ static void staged_spoil(struct staged *s) {
 static bool staged_copy(struct staged *s, struct transfer transfer, char why[WHY]) {
     s->transfer = transfer;
     s->next = 0;
-    pthread_barrier_wait(&s->gate);
-    pthread_barrier_wait(&s->gate);
+    pthread_barrier_wait(&s->gate); /* begin */
+    pthread_barrier_wait(&s->gate); /* end */
     for (int i = 0; i < s->count; i++)
         if (s->stagers[i].why[0]) {
             strcpy(why, s->stagers[i].why);
@@ -1066,9 +1008,9 @@ struct bench {
 /* Returns the cell at hand. */
 static struct cell *cell_of(const struct bench *b) { return &b->row->cell[b->kind]; }
 
-/* Returns how many bytes of a copy go in, whole pages if there are such; the rest comes out. */
+/* Returns how many bytes of a copy go in, whole pages or words if there are such; the rest comes out. */
 static size_t bytes_in(const struct row *row) {
-    size_t unit = row->bytes < 2 * PAGE ? 8 : PAGE;
+    size_t unit = row->bytes < 16 ? 1 : row->bytes < 2 * PAGE ? 8 : PAGE;
     return !row->direction->out ? row->bytes : row->direction->in ? row->bytes / 2 / unit * unit : 0;
 }
 
@@ -1156,13 +1098,16 @@ static void copy_without_thread(void *item, int error) {
     --*b->warming;
 }
 
+/* Returns the offset of the last probe in [from, to), a word or what there is of one. */
+static size_t last_probe(size_t from, size_t to) { return (to - 1) / 8 * 8 > from ? (to - 1) / 8 * 8 : from; }
+
 /* Returns the rows of PAGE bytes in [from, to) whose first word is a probe. */
 static size_t probe_rows(size_t from, size_t to) { return to - from < 8 ? 0 : (to - from - 8) / PAGE + 1; }
 
 /* Spoils the probes of the device buffer, with bytes that neither the pattern nor zeros end in. */
 static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
     unsigned char *device = b->buffers[DEVICE].at;
-    size_t last = (to - 1) / 8 * 8;
+    size_t last = last_probe(from, to);
     int value = (pattern(last) >> (to - 1 - last) * 8 & 0xff) == 0xff ? 0xaa : 0xff;
     cudaError_t error = cudaMemset2D(device + from, PAGE, value, 8, probe_rows(from, to));
     if (error == cudaSuccess) error = cudaMemset(device + last, value, to - last);
@@ -1173,7 +1118,7 @@ static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
  * buffer of 2 GB take 3 ms on an H200. */
 static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, bool in) {
     unsigned char *device = b->buffers[DEVICE].at;
-    size_t rows = probe_rows(from, to), last = (to - 1) / 8 * 8;
+    size_t rows = probe_rows(from, to), last = last_probe(from, to);
     uint64_t *end = b->words + rows;
     if (!in) {
         cudaError_t error = cudaMemcpy2D(b->words, 8, device + from, PAGE, 8, rows, cudaMemcpyDeviceToHost);
@@ -1186,14 +1131,18 @@ static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, boo
     return error != cudaSuccess ? error : cudaMemcpy2D(device + last, 8, end, 8, to - last, 1, cudaMemcpyHostToDevice);
 }
 
-/* Compares b->words with the source that they were copied from. Returns the lowest offset found wrong, or
- * SIZE_MAX. */
-static size_t check_words(const struct bench *b, size_t from, size_t to) {
-    const unsigned char *host = b->buffers[b->kind].at;
-    size_t rows = probe_rows(from, to), last = (to - 1) / 8 * 8;
-    for (size_t i = 0; i < rows; i++)
-        if (memcmp(&b->words[i], host + from + i * PAGE, 8) != 0) return from + i * PAGE;
-    return memcmp(&b->words[rows], host + last, to - last) == 0 ? SIZE_MAX : last;
+/* Compares the probes of the host buffer with b->words. Returns the lowest offset found wrong, or SIZE_MAX. With
+ * `spoil` it makes them wrong instead, all bits of them. */
+static size_t host_probes(const struct bench *b, size_t from, size_t to, bool spoil) {
+    unsigned char *host = b->buffers[b->kind].at;
+    size_t rows = probe_rows(from, to), last = last_probe(from, to);
+    for (size_t i = 0; i <= rows; i++) {
+        size_t at = i < rows ? from + i * PAGE : last, n = to - at < 8 ? to - at : 8;
+        uint64_t wrong = ~b->words[i];
+        if (spoil) memcpy(host + at, &wrong, n);
+        else if (memcmp(host + at, &b->words[i], n) != 0) return at;
+    }
+    return SIZE_MAX;
 }
 
 /* Brings the buffers into the state that a cell's copies start from: good data at the source, spoiled
@@ -1203,6 +1152,7 @@ static bool prepare_cell(struct bench *b) {
     unsigned char *host = b->buffers[b->kind].at;
     size_t in = bytes_in(b->row), bytes = b->row->bytes;
     if (!enter_gpu(b, cell->why)) return false;
+    cell->begun = true;
     cell->samples = malloc(2 * (size_t)b->opt->iters * sizeof *cell->samples);
     if (!cell->samples) return !cuda_failed(cudaErrorMemoryAllocation, "keeping the samples", cell->why);
     if (in && is_untouched(b) && !drop_pages(host, in)) {
@@ -1213,8 +1163,9 @@ static bool prepare_cell(struct bench *b) {
     if (b->kind == PINNED) staged_spoil(&b->staged);
     if (in && cuda_failed(spoil_device(b, 0, in), "preparing the data check", cell->why)) return false;
     if (in == bytes) return true;
-    in_slices(spoil, host, in, bytes);
-    return !cuda_failed(copy_words(b, in, bytes, true), "preparing the data check", cell->why);
+    if (cuda_failed(copy_words(b, in, bytes, true), "preparing the data check", cell->why)) return false;
+    host_probes(b, in, bytes, true);
+    return true;
 }
 
 /* Checks what the copies brought: a mismatch fails the cell. */
@@ -1222,9 +1173,9 @@ static void verify_cell(struct bench *b) {
     struct cell *cell = cell_of(b);
     size_t in = bytes_in(b->row), bytes = b->row->bytes, wrong = SIZE_MAX;
     if (b->opt->no_verify || !b->copied || cell->why[0]) return;
+    if (in < bytes) wrong = host_probes(b, in, bytes, false); /* the words are those that copy_words() sent */
     if (in && cuda_failed(copy_words(b, 0, in, false), "checking the data", cell->why)) return;
-    if (in) wrong = check_words(b, 0, in);
-    if (in < bytes && wrong == SIZE_MAX) wrong = in_slices(check, b->buffers[b->kind].at, in, bytes);
+    if (in && wrong == SIZE_MAX) wrong = host_probes(b, 0, in, false);
     if (wrong != SIZE_MAX) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
 }
 
@@ -1313,7 +1264,7 @@ static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buf
         if (!no_room(n, buffers, doing, why)) {
             if (!cuda_failed(get_memory(buffer->memory, &buffer->at, n), doing, why)) {
                 buffer->bytes = n;
-                if (kind != DEVICE && !buffer->memory->registered) in_slices(fill, buffer->at, 0, n);
+                if (kind != DEVICE && !buffer->memory->registered) fill(buffer->at, n);
                 return;
             }
             cudaGetLastError(); /* out of memory does not stick */
@@ -1483,41 +1434,36 @@ struct summary {
     bool small, single;           /* what was left out: small sizes, rows with one kind of memory */
 };
 
-/* Returns whether both kinds of memory were measured in a row, or with `any` one of them. */
-static bool is_measured(const struct row *row, bool any) {
+/* Ranks a row for the means: with both kinds of memory before one, and of these large before small. -1: not measured.
+ */
+static int row_rank(const struct row *row) {
     bool pageable = row->cell[PAGEABLE].count > 0, pinned = row->cell[PINNED].count > 0;
-    return any ? pageable || pinned : pageable && pinned;
+    return pageable || pinned ? 2 * (pageable && pinned) + (row->bytes >= summary_from) : -1;
 }
 
-/* Sums up one direction of a GPU. All means are over the same rows: those with both kinds, or where there are
- * none those with one; and of these the ones from summary_from on, where there are such. */
+/* Sums up one direction of a GPU. All means are over the same rows: those of the highest rank that there is. */
 static struct summary summarize(const struct run *run, const struct gpu *gpu, const struct direction *direction) {
     struct summary s = {.small = false};
     const struct row *row, *end = gpu->rows + run->nrows;
-    bool any = true, large = false;
-    int n[KINDS] = {0, 0};
-    double sum[KINDS] = {0, 0};
+    int best = -1, n[KINDS] = {0, 0};
     for (row = gpu->rows; row < end; row++)
-        if (row->direction == direction && is_measured(row, false)) any = false;
-    for (row = gpu->rows; row < end; row++)
-        large |= row->direction == direction && is_measured(row, any) && row->bytes >= summary_from;
+        if (row->direction == direction && row_rank(row) > best) best = row_rank(row);
     for (row = gpu->rows; row < end; row++) {
-        if (row->direction != direction || !is_measured(row, true)) continue;
-        bool single = !is_measured(row, any), small = large && row->bytes < summary_from;
-        s.single |= single;
-        s.small |= !single && small;
-        for (int k = 0; k < KINDS && !single && !small; k++)
+        int rank = row->direction == direction ? row_rank(row) : -1;
+        s.single |= rank >= 0 && rank / 2 < best / 2;
+        s.small |= rank >= 0 && rank / 2 == best / 2 && rank < best;
+        for (int k = 0; rank >= 0 && rank == best && k < KINDS; k++)
             if (row->cell[k].count) {
-                sum[k] += row->cell[k].gbps.median;
+                s.mean[k] += row->cell[k].gbps.median;
                 n[k]++;
             }
     }
     s.limit = direction_limit(direction, gpu_limit(run, gpu, false));
     for (int k = 0; k < KINDS; k++) {
-        s.mean[k] = n[k] ? sum[k] / n[k] : NAN;
+        s.mean[k] = n[k] ? s.mean[k] / n[k] : NAN;
         s.percent[k] = s.mean[k] / s.limit * 100;
     }
-    s.ratio = any ? NAN : s.mean[PINNED] / s.mean[PAGEABLE];
+    s.ratio = best < 2 ? NAN : s.mean[PINNED] / s.mean[PAGEABLE];
     return s;
 }
 
@@ -1543,7 +1489,7 @@ enum { FIRST_BLOCK = 3 };
 
 /* Returns whether anything of a row was measured or failed, so that it belongs in the report. */
 static bool row_begun(const struct row *row) {
-    return is_measured(row, true) || row->cell[PAGEABLE].why[0] || row->cell[PINNED].why[0];
+    return row_rank(row) >= 0 || row->cell[PAGEABLE].why[0] || row->cell[PINNED].why[0];
 }
 
 /* Writes a row's status into `out` and returns it: "ok", "interrupted", or "failed: " and the reasons. */
@@ -1571,6 +1517,7 @@ static bool copy_registered(struct bench *b, struct transfer t, char why[WHY]) {
 }
 
 /* A row of this table is a way to copy: how, and from and to which memory. */
+enum { PLAIN, PLAIN_HUGE, BY_THREADS, FOR_ONE_COPY, BY_STAGES, BY_STAGES_HUGE, FROM_MALLOC_HOST, FROM_HUGE };
 static const struct way {
     const char *name;
     const struct memory *memory;
@@ -1578,14 +1525,14 @@ static const struct way {
     enum { ONE, SWEEP, ALL } threads; /* of --threads */
     bool direct;                      /* threads without buffers */
 } ways[] = {
-    {"cudaMemcpy", &pageable_memory, copy_plain, ONE, false}, /* the others are compared with the first */
-    {"cudaMemcpy, 2 MB pages", &huge_memory, copy_plain, ONE, false},
-    {"cudaMemcpyAsync", &pageable_memory, copy_staged, ALL, true},
-    {"register, copy, unregister", &pageable_memory, copy_registered, ONE, false},
-    {"staged", &pageable_memory, copy_staged, SWEEP, false},
-    {"staged, 2 MB pages,", &huge_memory, copy_staged, ALL, false},
-    {"pinned: cudaMallocHost", &pin_methods[0], copy_plain, ONE, false},
-    {"pinned: 2 MB pages, registered", &pin_methods[2], copy_plain, ONE, false},
+    [PLAIN] = {"cudaMemcpy", &pageable_memory, copy_plain, ONE, false}, /* the others are compared with it */
+    [PLAIN_HUGE] = {"cudaMemcpy, 2 MB pages", &huge_memory, copy_plain, ONE, false},
+    [BY_THREADS] = {"cudaMemcpyAsync", &pageable_memory, copy_staged, ALL, true},
+    [FOR_ONE_COPY] = {"register, copy, unregister", &pageable_memory, copy_registered, ONE, false},
+    [BY_STAGES] = {"staged", &pageable_memory, copy_staged, SWEEP, false},
+    [BY_STAGES_HUGE] = {"staged, 2 MB pages,", &huge_memory, copy_staged, ALL, false},
+    [FROM_MALLOC_HOST] = {"pinned: cudaMallocHost", &pin_methods[MALLOC_HOST], copy_plain, ONE, false},
+    [FROM_HUGE] = {"pinned: 2 MB pages, registered", &pin_methods[HUGE], copy_plain, ONE, false},
 };
 
 /* Makes copies for a tenth of a second, three at the most, and returns the median rate in GB/s; NAN if one
@@ -1603,9 +1550,9 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct help *help = &e->helps[e->nhelps - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    if (!is_pinned(way->memory) && !way->direct) drop_pages(host, e->bytes);
+    if (!way->memory->pinned && !way->direct) drop_pages(host, e->bytes);
     double seconds =
-        (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (is_pinned(way->memory) ? help->cost_s : 0);
+        (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? help->cost_s : 0);
     if (!way->direct) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
     help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
@@ -1622,6 +1569,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     char why[WHY] = "";
     if (interrupted || b->gpu->why[0] || e->nhelps == MAX_HELPS || (way->direct && threads == 1)) return;
     e->nhelps++;
+    help->way = way;
     help->threads = threads;
     set_unknown(help->gbps, sizeof help->gbps);
     snprintf(help->method, sizeof help->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
@@ -1629,7 +1577,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     double start = now();
     bool got = ours || (!no_room(e->bytes, 1, help->method, why) &&
                         !cuda_failed(get_memory(way->memory, &host, e->bytes), help->method, why));
-    if (got && is_pinned(way->memory)) help->pinned = e->bytes;
+    if (got && way->memory->pinned) help->pinned = e->bytes;
     if (help->pinned) help->cost_s = now() - start;
     start = now();
     if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, why)) {
@@ -1667,11 +1615,10 @@ static void measure_explanation(struct bench *b, int threads) {
     size_t bytes = b->buffers[PAGEABLE].bytes;
     e->bytes = bytes < explain_bytes ? bytes : explain_bytes;
     e->memcpy_gbps = e->register_s_per_gb = NAN;
-    b->gpu->explained = true;
     if (!bytes) snprintf(e->why, WHY, "there is no pageable buffer");
     if (!bytes || !enter_gpu(b, e->why)) return;
     staged_stop(&b->staged);
-    in_slices(fill, host, 0, e->bytes); /* --untouched may have dropped it */
+    fill(host, e->bytes); /* --untouched may have dropped it */
     e->memcpy_gbps = memcpy_rate(b, e->why);
     double start = now();
     if (!cuda_failed(cudaHostRegister(host, e->bytes, cudaHostRegisterDefault), "cudaHostRegister", e->why)) {
@@ -1694,38 +1641,23 @@ struct figure {
 };
 enum { FIGURES = 9 };
 
-/* Returns a row of "What helps", found by the beginning of its name; one of NAN if there is none. */
-static const struct help *find_help(const struct explanation *e, const char *name) {
+/* Returns a way's first row of "What helps"; one of NAN if there is none. */
+static const struct help *find_help(const struct explanation *e, const struct way *way) {
     static const struct help none = {.gbps = {NAN, NAN, NAN}, .cost_s = NAN};
     for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
-        if (strncmp(help->method, name, strlen(name)) == 0) return help;
+        if (help->way == way) return help;
     return &none;
 }
 
-/* Writes what pinning costs and, where copies were measured to set against it, when it has paid for
- * itself. `saved` is seconds per GB that a pinned copy saves. Returns the number of copies or NAN. */
-static double explain_pinning(struct figure *figure, const char *what, double saved, const char *size) {
-    double copies = saved > 0 ? ceil(figure->value / saved) : NAN;
-    int n = snprintf(figure->text, WHY, "%.3f s per GB for %s", figure->value, what);
-    if (copies > 0)
-        snprintf(figure->text + n, WHY - (size_t)n, ": paid for after %.0f H2D cop%s of %s", copies,
-                 copies == 1 ? "y" : "ies", size);
-    else if (saved <= 0) strcat(figure->text, ": not paid for by copies, pinned H2D was not faster");
-    return copies;
-}
-
-/* Writes how pageable H2D compares with one core's memcpy. `row` is NULL where that says nothing. */
-static void explain_memcpy(const struct run *run, const struct row *row, struct figure *figure) {
-    char size[32];
-    int n = snprintf(figure->text, WHY, "%.1f GB/s for memcpy by one core", figure->value);
-    if (!row) return;
-    double share = row->cell[PAGEABLE].gbps.median / figure->value;
-    snprintf(figure->text + n, WHY - (size_t)n, ": pageable H2D of %s ran at %.0f %% of it, %s",
-             size_label(row->bytes, size), share * 100,
-             run->opt->untouched ? "reading a source that was never written"
-             : share < 0.5       ? "so more than the CPU's copy holds it back"
-             : share < 1.3       ? "as a CPU copying into a pinned staging buffer would"
-                                 : "more than one core's plain copy gives");
+/* Fills in a figure, and its sentence by a format unless the value is NAN. */
+__attribute__((format(printf, 4, 5))) static void set_figure(struct figure *figure, const char *key, double value,
+                                                             const char *format, ...) {
+    va_list args;
+    *figure = (struct figure){.key = key, .value = value};
+    if (isnan(value)) return;
+    va_start(args, format);
+    vsnprintf(figure->text, sizeof figure->text, format, args);
+    va_end(args);
 }
 
 /* Returns the largest H2D row, of the size that summaries begin with or more, or NULL: in smaller ones the
@@ -1739,47 +1671,56 @@ static const struct row *explained_row(const struct run *run, const struct gpu *
     return largest;
 }
 
+/* Writes when something that costs `cost` seconds per GB has paid for itself by H2D copies of the size of `row`,
+ * into `out` and returns the number of copies; "" and NAN where that can't be told. */
+static double paid_after(double cost, const struct row *row, char out[WHY]) {
+    double saved = row ? 1 / row->cell[PAGEABLE].gbps.median - 1 / row->cell[PINNED].gbps.median : NAN;
+    double copies = saved > 0 ? ceil(cost / saved) : NAN;
+    char size[32];
+    out[0] = 0;
+    if (copies > 0)
+        snprintf(out, WHY, ": paid for after %.0f H2D cop%s of %s", copies, copies == 1 ? "y" : "ies",
+                 size_label(row->bytes, size));
+    else if (saved <= 0) snprintf(out, WHY, ": not paid for by copies, pinned H2D was not faster");
+    return copies;
+}
+
 /* Turns what was measured into figures and sentences. A sentence says what its figures show, also
  * where that is not the usual story, and no more where a figure is missing. */
 static void explain_figures(const struct run *run, const struct gpu *gpu, struct figure f[FIGURES]) {
-    static const char *const keys[FIGURES] = {"memcpy_gbps",
-                                              "d2h_cold_gbps",
-                                              "d2h_warm_gbps",
-                                              "malloc_host_s_per_gb",
-                                              "malloc_host_paid_after_copies",
-                                              "register_s_per_gb",
-                                              "register_paid_after_copies",
-                                              "threads_h2d_gbps",
-                                              "page_policy"};
     const struct explanation *e = &gpu->explanation;
     const struct row *row = explained_row(run, gpu);
-    const struct help *plain = find_help(e, "cudaMemcpy"), *pinned = find_help(e, "pinned: cudaMallocHost");
-    double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D];
-    double threads = find_help(e, "cudaMemcpyAsync")->gbps[USE_H2D],
-           got = pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
-    double saved = row ? 1 / row->cell[PAGEABLE].gbps.median - 1 / row->cell[PINNED].gbps.median : NAN;
-    double values[FIGURES] = {e->memcpy_gbps, cold, warm, got, NAN, e->register_s_per_gb, NAN, threads, NAN};
-    char size[32] = "";
-    memset(f, 0, FIGURES * sizeof *f);
-    for (int i = 0; i < FIGURES; i++) f[i] = (struct figure){.key = keys[i], .value = values[i]};
-    if (row) size_label(row->bytes, size);
-    explain_memcpy(run, row, &f[0]);
-    snprintf(f[1].text, WHY,
-             "%.1f GB/s for D2H into memory that nobody touched yet, %.1f GB/s into it again: first touch %s", cold,
-             warm, cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
-    f[4].value = explain_pinning(&f[3], "cudaMallocHost", saved, size);
-    f[6].value = explain_pinning(&f[5], "cudaHostRegister of written memory", saved, size);
-    if (!isnan(one) && run->threads > 1)
-        snprintf(f[7].text, WHY, "%.1f GB/s for pageable H2D by %d threads at once, %.1f GB/s by one: %s", threads,
-                 run->threads, one,
-                 threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
-    for (int i = 0; i < FIGURES; i++)
-        if (isnan(f[i].value)) f[i].text[0] = 0;
-    page_policy(f[8].word);
-    if (f[8].word[0])
-        snprintf(f[8].text, WHY, "%s: transparent huge pages, malloc gets %s", f[8].word,
-                 strcmp(f[8].word, "always") ? "4 KiB pages unless a program asks for more"
-                                             : "2 MiB pages where it can");
+    const struct help *plain = find_help(e, &ways[PLAIN]), *pinned = find_help(e, &ways[FROM_MALLOC_HOST]);
+    double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D], copies;
+    double threads = find_help(e, &ways[BY_THREADS])->gbps[USE_H2D],
+           share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
+    double malloc_host = pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
+    char text[WHY] = "", size[32], policy[32];
+    if (!isnan(share))
+        snprintf(text, WHY, ": pageable H2D of %s ran at %.0f %% of it, %s", size_label(row->bytes, size), share * 100,
+                 run->opt->untouched ? "reading a source that was never written"
+                 : share < 0.5       ? "so more than the CPU's copy holds it back"
+                 : share < 1.3       ? "as a CPU copying into a pinned staging buffer would"
+                                     : "more than one core's plain copy gives");
+    set_figure(f++, "memcpy_gbps", e->memcpy_gbps, "%.1f GB/s for memcpy by one core%s", e->memcpy_gbps, text);
+    set_figure(f++, "d2h_cold_gbps", cold,
+               "%.1f GB/s for D2H into memory that nobody touched yet, %.1f GB/s into it again: first touch %s", cold,
+               warm, cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
+    set_figure(f++, "d2h_warm_gbps", warm, "%s", "");
+    copies = paid_after(malloc_host, row, text);
+    set_figure(f++, "malloc_host_s_per_gb", malloc_host, "%.3f s per GB for cudaMallocHost%s", malloc_host, text);
+    set_figure(f++, "malloc_host_paid_after_copies", copies, "%s", "");
+    copies = paid_after(e->register_s_per_gb, row, text);
+    set_figure(f++, "register_s_per_gb", e->register_s_per_gb, "%.3f s per GB for cudaHostRegister of written memory%s",
+               e->register_s_per_gb, text);
+    set_figure(f++, "register_paid_after_copies", copies, "%s", "");
+    set_figure(f++, "threads_h2d_gbps", threads,
+               "%.1f GB/s for pageable H2D by %d threads at once, %.1f GB/s by one: %s", threads, run->threads, one,
+               threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
+    page_policy(policy);
+    set_figure(f, "page_policy", policy[0] ? 0 : NAN, "%s: transparent huge pages, malloc gets %s", policy,
+               strcmp(policy, "always") ? "4 KiB pages unless a program asks for more" : "2 MiB pages where it can");
+    strcpy(f->word, policy);
 }
 
 /* Returns the seconds that a way takes for `copies` H2D copies, its cost at the start counted. */
@@ -1832,7 +1773,7 @@ static int utf8_length(const unsigned char *c) {
 }
 
 /* Writes a text with each character as the format needs it. Texts come from outside (the GPU's name, the
- * host's, a path): what is not UTF-8 or controls a terminal becomes '?'. Writes `most` characters at most,
+ * host's, a path): what is not UTF-8 or controls a terminal becomes '?'. Writes at most `most` characters,
  * then an ellipsis. */
 static void put_some(FILE *out, const char *text, const struct escapes *escapes, int most) {
     for (; *text; most--) {
@@ -1981,16 +1922,16 @@ __attribute__((format(printf, 2, 3))) static void note(struct notes *to, const c
     fputs(to->tail, to->out);
 }
 
-/* Writes why a cell failed into `out` and returns it: with its name, if it was begun. NULL if it did not
- * fail, or was not begun for the reason of a cell before it. */
+/* Writes why a cell failed into `out` and returns it, or NULL if there is nothing to tell: cells that were not
+ * begun share their reason, and only the first of them tells it. */
 static const char *cell_reason(const struct gpu *gpu, const struct row *row, enum kind kind, char out[STATUS_SIZE]) {
     const struct cell *cell = &row->cell[kind];
     char size[32];
     if (!cell->why[0]) return NULL;
-    for (const struct row *before = gpu->rows; !cell->samples && before <= row; before++)
+    for (const struct row *before = gpu->rows; !cell->begun && before <= row; before++)
         for (enum kind k = PAGEABLE; k < (before == row ? kind : KINDS); k++)
             if (strcmp(before->cell[k].why, cell->why) == 0) return NULL;
-    if (cell->samples)
+    if (cell->begun)
         snprintf(out, STATUS_SIZE, "%s %s %s: %s", size_label(row->bytes, size), row->direction->name, kind_names[kind],
                  cell->why);
     else snprintf(out, STATUS_SIZE, "%s", cell->why);
@@ -2105,14 +2046,15 @@ static void note_surroundings(struct notes *to, const struct run *run, const str
              gpu->busy_percent, gpu->busy_processes, gpu->busy_processes == 1 ? "" : "es");
 }
 
-/* To add a note, add a rule. Failures come first. */
+/* To add a note, add a rule. */
 static void (*const note_rules[])(struct notes *, const struct run *, const struct gpu *) = {
     note_failures, note_interruption, note_settings, note_link, note_spread, note_surroundings,
 };
 
 /* Writes the notes of a GPU, all of them or without those of failures; totals have none. */
 static void put_notes(struct notes to, const struct run *run, const struct gpu *gpu, bool failures) {
-    for (size_t i = failures ? 0 : 1; !gpu->total && i < COUNT(note_rules); i++) note_rules[i](&to, run, gpu);
+    for (size_t i = 0; !gpu->total && i < COUNT(note_rules); i++)
+        if (failures || note_rules[i] != note_failures) note_rules[i](&to, run, gpu);
 }
 
 /* Writes a row of the table for people, or its headings (no row): padded in text, between bars in markdown.
@@ -2150,7 +2092,7 @@ static void put_explanation(FILE *out, const struct run *run, const struct gpu *
     const char *lead = markdown ? "- " : "";
     struct figure figures[FIGURES];
     char text[WHY], size[32];
-    if (!gpu->explained) return;
+    if (!gpu->explanation.bytes) return;
     explain_figures(run, gpu, figures);
     fputs(markdown ? "\n#### Why\n\n" : "\n--- Why ---\n", out);
     for (int i = 0; i < FIGURES; i++)
@@ -2277,7 +2219,7 @@ static void csv_row(FILE *out, const struct run *run, const struct gpu *gpu, con
     fputc('\n', out);
 }
 
-/* CSV has no place for prose: beside standard output it goes to stderr, where failures have been told. */
+/* CSV has no place for prose: beside standard output it goes to stderr, where failures were told already. */
 static void csv_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     if (!gpu || out != stdout) return;
     put_notes((struct notes){stderr, PROGRAM ": note: ", PROGRAM ": note: ", "\n", &text_escapes, 0}, run, gpu, false);
@@ -2390,8 +2332,8 @@ static void json_gpu(FILE *out, const struct run *run, const struct gpu *gpu) {
          known(link->gen), known(link->width), known(link->max_gen), known(link->max_width),
          gpu_limit(run, gpu, false));
     json_results(out, run, gpu);
-    fputs(gpu->explained ? ",\"explain\":" : ",\"explain\":null", out);
-    if (gpu->explained) json_explanation(out, run, gpu);
+    fputs(gpu->explanation.bytes ? ",\"explain\":" : ",\"explain\":null", out);
+    if (gpu->explanation.bytes) json_explanation(out, run, gpu);
     fputs(",\"notes\":[", out);
     put_notes((struct notes){out, "\"", ",\"", "\"", &json_escapes, 0}, run, gpu, true);
     fputs("]}", out);
@@ -2429,9 +2371,10 @@ static void json_end(FILE *out, const struct run *run, const struct gpu *gpu) {
         if (g > run->gpus) fputc(',', out);
         json_gpu(out, run, g);
     }
-    fputs(run->totals.ready ? "],\"totals\":{" : "],\"totals\":null", out);
-    if (run->totals.ready) json_results(out, run, &run->totals);
-    json(out, "%S,'status':%s,'exit_status':%d,'error':%s}\n", run->totals.ready ? "}" : "", status_name(run->status),
+    const struct gpu *totals = &run->gpus[run->ngpus];
+    fputs(totals->ready ? "],\"totals\":{" : "],\"totals\":null", out);
+    if (totals->ready) json_results(out, run, totals);
+    json(out, "%S,'status':%s,'exit_status':%d,'error':%s}\n", totals->ready ? "}" : "", status_name(run->status),
          (int)run->status, run->error);
 }
 
@@ -2494,8 +2437,15 @@ static void chart_bar(const struct chart *c, const double at[2], const char *kin
             value);
 }
 
-/* Draws the table of a GPU. H2D and D2H have one axis, so that bars can be compared. Returns where it ends. */
-static double chart_table(FILE *out, const struct run *run, const struct gpu *gpu, double top) {
+/* Returns how tall a GPU's table is, or with `helps` its "What helps", if it has them. */
+static double chart_height(const struct run *run, const struct gpu *gpu, bool helps) {
+    int n = gpu->explanation.nhelps;
+    if (helps) return n ? 60 + n * (CHART_BAR + 7) + CHART_FOOT : 0;
+    return gpu->ready ? CHART_HEAD + run->opt->nsizes * CHART_GROUP + CHART_FOOT : gpu->total ? 0 : CHART_HEAD;
+}
+
+/* Draws the table of a GPU. H2D and D2H have one axis, so that bars can be compared. */
+static void chart_table(FILE *out, const struct run *run, const struct gpu *gpu, double top) {
     double step = (CHART_WIDTH - 96.0) / run->ndirections, height = run->opt->nsizes * CHART_GROUP;
     struct chart c = {out, top + CHART_HEAD, 96, step, step - 24};
     char size[32];
@@ -2521,11 +2471,10 @@ static double chart_table(FILE *out, const struct run *run, const struct gpu *gp
             }
         }
     }
-    return c.top + height + CHART_FOOT;
 }
 
-/* Draws "What helps". Returns where it ends. */
-static double chart_helps(FILE *out, const struct explanation *e, double top) {
+/* Draws "What helps". */
+static void chart_helps(FILE *out, const struct explanation *e, double top) {
     static const char *const headings[USES] = {"H2D", "D2H", "D2H new"};
     double most = 0, height = e->nhelps * (CHART_BAR + 7), step = (CHART_WIDTH - 272.0) / USES;
     struct chart c = {out, top + 60, 272, step, step - 24};
@@ -2544,7 +2493,6 @@ static double chart_helps(FILE *out, const struct explanation *e, double top) {
                 chart_bar(&c, at, kind_names[help->pinned == e->bytes], (double[]){help->gbps[u], axis_end(most)});
         }
     }
-    return c.top + height + CHART_FOOT;
 }
 
 /* Writes a GPU's title, what the bars mean, and the legend. */
@@ -2568,7 +2516,7 @@ static void chart_head(FILE *out, const struct run *run, const struct gpu *gpu, 
                 k ? pin_label(run, text) : "malloc");
 }
 
-/* Writes the chart when the run has ended. Its blocks are drawn into memory first, to learn how high it is. */
+/* Writes the chart when the run has ended. */
 static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     static const char style[] =
         "<style>text{font:15px system-ui,sans-serif;fill:#1f2328}.title{font-weight:600;font-size:16px}"
@@ -2579,23 +2527,23 @@ static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
         "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.back{fill:#0d1117}.grid{stroke:#30363d}"
         ".pageable{fill:#7d4e00;stroke:#d29922}.pinned{fill:#79c0ff;stroke:#79c0ff}.in-pinned{fill:#0d1117}"
         ".limit{stroke:#ff7b72}.mark,.failed{fill:#ff7b72}}</style>";
-    char *blocks = NULL;
-    size_t length;
     double top = 0;
-    FILE *memory = gpu || !run->ngpus ? NULL : open_memstream(&blocks, &length);
-    for (int g = 0; memory && g <= run->ngpus; g++) {
-        const struct gpu *shown = g < run->ngpus ? &run->gpus[g] : &run->totals;
-        if (shown->total && !shown->ready) continue;
-        chart_head(memory, run, shown, top);
-        top = shown->ready ? chart_table(memory, run, shown, top) : top + CHART_HEAD;
-        if (shown->explanation.nhelps) top = chart_helps(memory, &shown->explanation, top);
-    }
-    if (!memory || fclose(memory) != 0) return;
+    if (gpu || !run->ngpus) return;
+    for (const struct gpu *g = run->gpus; g <= run->gpus + run->ngpus; g++)
+        top += chart_height(run, g, false) + chart_height(run, g, true);
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %.0f\" width=\"%d\" height=\"%.0f\">\n%s\n",
             CHART_WIDTH, top, CHART_WIDTH, top, style);
-    fprintf(out, "<rect class=\"back\" width=\"100%%\" height=\"100%%\"/>\n%s</svg>\n", blocks);
-    free(blocks);
+    fputs("<rect class=\"back\" width=\"100%\" height=\"100%\"/>\n", out);
+    top = 0;
+    for (const struct gpu *g = run->gpus; g <= run->gpus + run->ngpus; g++) {
+        if (chart_height(run, g, false) > 0) chart_head(out, run, g, top);
+        if (g->ready) chart_table(out, run, g, top);
+        top += chart_height(run, g, false);
+        if (g->explanation.nhelps) chart_helps(out, &g->explanation, top);
+        top += chart_height(run, g, true);
+    }
+    fputs("</svg>\n", out);
 }
 
 /* A row of this table is an output format. begin and end get the document first and last (no GPU), and in
@@ -2629,9 +2577,8 @@ static void write_report(FILE *out, const struct writer *writer, const struct ru
     FILE *memory = open_memstream(&text, &length);
     if (memory) {
         writer->begin(memory, run, NULL);
-        for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++)
-            write_gpu(memory, writer, run, gpu);
-        if (run->totals.ready) write_gpu(memory, writer, run, &run->totals);
+        for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++)
+            if (gpu->ready || gpu < run->gpus + run->ngpus) write_gpu(memory, writer, run, gpu);
         writer->end(memory, run, NULL);
     }
     if (!memory || fclose(memory) != 0) complain("no memory for the report in %s", writer->choice.name);
@@ -2655,19 +2602,19 @@ static double read_decimal(const char **text) {
     return number;
 }
 
-/* Stores one size in bytes: a decimal number and a unit of units[], none meaning G. */
-static bool read_size(const char *value, size_t *bytes, char why[WHY]) {
-    const char *end = value;
-    double number = read_decimal(&end), scale = (double)GIB;
+/* Reads one size in bytes, a decimal number and a unit of units[], none meaning G, and moves `*text` behind it. */
+static bool read_size(const char **text, size_t *bytes, char why[WHY]) {
+    double number = read_decimal(text), scale = (double)GIB;
     snprintf(why, WHY, "is not a size such as 0.5, 64K or 2GiB");
     if (isnan(number)) return false;
-    for (size_t i = 0; *end && i < COUNT(units); i++)
-        if (toupper((unsigned char)*end) == units[i].letter) {
+    for (size_t i = 0; **text && i < COUNT(units); i++)
+        if (toupper((unsigned char)**text) == units[i].letter) {
             scale = (double)units[i].bytes;
-            end += i == 0 || !end[1] ? 1 : strcasecmp(end + 1, "b") == 0 ? 2 : strcasecmp(end + 1, "ib") == 0 ? 3 : 0;
+            ++*text;
+            if (i > 0) *text += strncasecmp(*text, "ib", 2) == 0 ? 2 : strncasecmp(*text, "b", 1) == 0;
             break;
         }
-    if (*end) return false;
+    if (**text && !strchr(":, ", **text)) return false;
     number = nearbyint(number * scale);
     snprintf(why, WHY, "must be from 1B to 1024T");
     if (!(number >= 1 && number <= 1024 * (double)units[4].bytes)) return false;
@@ -2675,46 +2622,24 @@ static bool read_size(const char *value, size_t *bytes, char why[WHY]) {
     return true;
 }
 
-/* Appends a size to the list. */
-static bool add_size(struct options *opt, size_t bytes, char why[WHY]) {
-    snprintf(why, WHY, "makes more than %d sizes", MAX_SIZES);
-    if (opt->nsizes == MAX_SIZES) return false;
-    size_t *grown = realloc(opt->sizes, (size_t)(opt->nsizes + 1) * sizeof *grown);
-    snprintf(why, WHY, "can't be kept: %s", strerror(errno));
-    if (!grown) return false;
-    opt->sizes = grown;
-    opt->sizes[opt->nsizes++] = bytes;
-    return true;
-}
-
-/* Adds one item of --sizes: a size, or a sweep that doubles from one to another. */
-static bool add_item(struct options *opt, char *item, char why[WHY]) {
-    size_t first, last;
-    char *colon = strchr(item, ':');
-    if (colon) *colon = 0;
-    if (!read_size(item, &first, why)) return false;
-    if (!colon) return add_size(opt, first, why);
-    if (!read_size(colon + 1, &last, why)) return false;
-    snprintf(why, WHY, "is a sweep that runs backwards");
-    if (last < first) return false;
-    for (; first < last; first *= 2)
-        if (!add_size(opt, first, why)) return false;
-    return add_size(opt, last, why);
-}
-
-/* Adds a list of sizes, separated by commas or blanks. */
+/* Adds a list, separated by commas or blanks, of sizes and of sweeps that double from one size to another. */
 static bool add_sizes(struct options *opt, const char *value, char why[WHY]) {
-    char *copy = strdup(value);
-    bool good = copy != NULL;
-    for (char *item = copy, *next; good && item; item = next) {
-        next = item + strcspn(item, ", ");
-        next = *next ? (*next = 0, next + 1) : NULL;
+    for (;; value++) {
+        size_t size, last;
         snprintf(why, WHY, "has an empty item");
-        good = *item && add_item(opt, item, why);
+        if (strchr(", ", *value) || !read_size(&value, &size, why)) return false;
+        last = size;
+        if (*value == ':' && (value++, !read_size(&value, &last, why))) return false;
+        snprintf(why, WHY, *value == ':' ? "is not a size such as 0.5, 64K or 2GiB" : "is a sweep that runs backwards");
+        if (*value == ':' || last < size) return false;
+        snprintf(why, WHY, "makes more than %d sizes", MAX_SIZES);
+        for (bool more = true; more; size = size * 2 < last ? size * 2 : last) {
+            if (opt->nsizes == MAX_SIZES) return false;
+            opt->sizes[opt->nsizes++] = size;
+            more = size < last;
+        }
+        if (!*value) return true;
     }
-    if (!copy) snprintf(why, WHY, "can't be kept: %s", strerror(ENOMEM));
-    free(copy);
-    return good;
 }
 
 /* --sizes: replaces the list. */
@@ -2979,7 +2904,7 @@ static bool finish(FILE *file, const char *name, bool close) {
     return good;
 }
 
-/* Hands on what was written to standard output. The run ends early, and with FAILED, if it can't be; that is
+/* Flushes standard output. The run ends early, and with FAILED, if it can't be; that is
  * told once. */
 static void flush_stdout(struct run *run) {
     if (!run->broken && !finish(stdout, "standard output", false)) run->broken = true;
@@ -2996,7 +2921,7 @@ static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
     return fd < 0 ? NULL : fdopen(fd, "w");
 }
 
-/* Sees that an output can be written: it is at the end, beside its file, which it replaces when it is whole.
+/* Checks that an output can be written: that is done at the end, beside its file, which it replaces when it is whole.
  * Finds the file behind symbolic links. Returns false, errno set, on failure. */
 static bool try_output(struct output *output) {
     char path[PATH_MAX];
@@ -3014,7 +2939,7 @@ static bool try_output(struct output *output) {
     return beside;
 }
 
-/* Sees that all outputs can be written and differ from each other and from standard output. Returns DONE, or
+/* Checks that all outputs can be written and differ from each other and from standard output. Returns DONE, or
  * after a complaint the exit status. */
 static enum exit_code try_outputs(struct run *run, struct options *opt) {
     struct stat file, out;
@@ -3053,10 +2978,10 @@ static bool write_output(const struct output *output, const struct run *run) {
 }
 
 /* Writes the outputs that are JSON, or the others. */
-static void write_files(struct run *run, bool json) {
+static void write_files(struct run *run, bool are_json) {
     for (const struct output *output = run->opt->outputs; output < run->opt->outputs + run->opt->noutputs; output++) {
-        if ((output->writer->end == json_end) != json) continue;
-        if (run->ngpus == 0 && !json) continue; /* the others have nothing to say then */
+        if ((output->writer->end == json_end) != are_json) continue;
+        if (run->ngpus == 0 && !are_json) continue; /* the others have nothing to say then */
         if (!write_output(output, run) && run->status != INTERRUPTED) run->status = FAILED;
     }
 }
@@ -3105,6 +3030,7 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
     for (int i = 0; i < n; i++) {
         benches[i].gpu = &gpus[i];
         set_up(run, &benches[i]);
+        hide_progress(&run->progress);
         if (gpus[i].why[0]) complain("GPU %d: %s", gpus[i].index, gpus[i].why);
     }
     benches->progress = &run->progress;
@@ -3138,7 +3064,7 @@ static bool make_rows(const struct run *run, struct gpu *gpu) {
 
 /* Adds up what the GPUs did at the same time, and reports it as one more table. */
 static void report_totals(struct run *run) {
-    struct gpu *totals = &run->totals;
+    struct gpu *totals = &run->gpus[run->ngpus];
     snprintf(totals->name, sizeof totals->name, "%d GPUs at once", run->ngpus);
     totals->ready = true;
     for (int r = 0; r < run->nrows; r++) add_up(run, &totals->rows[r], r);
@@ -3146,8 +3072,8 @@ static void report_totals(struct run *run) {
     flush_stdout(run);
 }
 
-/* Returns the exit status of what was measured, after a complaint for each summary that --min-efficiency is
- * not content with: BELOW_MINIMUM, or FAILED where there is nothing to compare. */
+/* Returns the exit status of what was measured, after a complaint for each summary that fails
+ * --min-efficiency: BELOW_MINIMUM, or FAILED where there is nothing to compare. */
 static enum exit_code judge_efficiency(const struct run *run) {
     enum exit_code status = DONE;
     double minimum = run->opt->min_efficiency;
@@ -3185,11 +3111,11 @@ static enum exit_code judge_run(const struct run *run) {
 /* Measures all GPUs asked for and reports them. Returns the exit status. */
 static enum exit_code measure(struct run *run) {
     const struct options *opt = run->opt;
-    int at_once = opt->parallel ? run->ngpus : 1;
+    int team = opt->parallel ? run->ngpus : 1;
     opt->format->begin(stdout, run, NULL);
-    for (int g = 0; g < run->ngpus; g += at_once) {
+    for (int g = 0; g < run->ngpus; g += team) {
         if (!stopping(run)) {
-            if (!measure_team(run, run->gpus + g, at_once)) return refuse(run, FAILED, "no memory for measuring");
+            if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
         } else if (!run->broken) write_gpu(stdout, opt->format, run, &run->gpus[g]);
     }
     if (opt->parallel && run->ngpus > 1 && !run->broken) report_totals(run);
@@ -3231,15 +3157,16 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
         if (opt->devices[g] >= run->visible)
             return refuse(run, USAGE, "--device: GPU %d is not there, %d visible, counted from 0 (--list shows them)",
                           opt->devices[g], run->visible);
-    run->gpus = calloc((size_t)n, sizeof *run->gpus);
-    if (!run->gpus) return refuse(run, FAILED, "no memory for %d GPUs", n);
-    for (int g; (g = run->ngpus) < n; run->ngpus++) {
+    for (int g; (g = run->ngpus) < n && g < MAX_GPUS; run->ngpus++) {
         struct gpu *gpu = &run->gpus[g];
         gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
         gpu_identify(run, gpu);
         if (!make_rows(run, gpu)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     }
-    if (!make_rows(run, &run->totals)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
+    struct gpu *totals = &run->gpus[run->ngpus];
+    totals->total = true;
+    strcpy(totals->label, "total");
+    if (!make_rows(run, totals)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     return DONE;
 }
 
@@ -3269,18 +3196,15 @@ static enum exit_code list_gpus(struct run *run) {
 /* Frees what the run holds. */
 static void free_run(struct run *run) {
     for (struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++) {
-        struct gpu *freed = gpu < run->gpus + run->ngpus ? gpu : &run->totals;
-        for (int r = 0; freed->rows && r < run->nrows; r++)
-            for (int k = 0; k < KINDS; k++) free(freed->rows[r].cell[k].samples);
-        free(freed->rows);
+        for (int i = 0; gpu->rows && i < run->nrows * KINDS; i++) free(gpu->rows[i / KINDS].cell[i % KINDS].samples);
+        free(gpu->rows);
     }
-    free(run->gpus);
 }
 
 /* Lists or measures the GPUs. Returns the exit status. */
 static enum exit_code run_options(struct options *opt) {
     time_t seconds = time(NULL);
-    struct run run = {.opt = opt, .begun = now(), .totals = {.total = true, .label = "total"}};
+    struct run run = {.opt = opt, .begun = now()};
     int ncpus = own_cpus(&run.cpus);
     run.ndirections = opt->bidir ? 3 : 2;
     run.nrows = opt->list ? 0 : opt->nsizes * run.ndirections;
@@ -3316,17 +3240,14 @@ int main(int argc, char **argv) {
     char why[WHY];
     enum exit_code status = DONE;
     prepare_process();
-    bool kept = set_sizes(&opt, DEFAULT_SIZES, why);
-    if (!kept) complain("the default sizes %s", why);
-    if (!kept || !parse_options(&opt, argc, argv)) {
+    set_sizes(&opt, DEFAULT_SIZES, why);
+    if (!parse_options(&opt, argc, argv)) {
         fputs("Try '" PROGRAM " --help'.\n", stderr);
-        free(opt.sizes);
         return USAGE;
     }
     if (opt.help) print_help();
     if (opt.version && !opt.help) print_version();
     if (opt.help || opt.version) status = finish(stdout, "standard output", true) ? DONE : FAILED;
     else status = run_options(&opt);
-    free(opt.sizes);
     return status;
 }
