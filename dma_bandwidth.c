@@ -424,7 +424,7 @@ static void page_policy(char out[32]) {
         sscanf(strchr(text, '['), "[%31[a-z]", out);
 }
 
-/* Returns how many bytes of [at, at + bytes) lie in 2 MB pages (AnonHugePages in smaps). */
+/* Returns how many bytes of the mappings that hold [at, at + bytes) lie in 2 MB pages (AnonHugePages in smaps). */
 static size_t huge_bytes(const void *at, size_t bytes) {
     FILE *file = fopen("/proc/self/smaps", "re");
     char line[512];

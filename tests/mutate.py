@@ -22,8 +22,8 @@ SOURCE = open(os.path.join(TOP, "dma_bandwidth.c"), encoding="utf-8").read()
 OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=", "&&": "||", "||": "&&", "+": "-",
              "-": "+", "*": "/", "/": "*", "++": "--", "+=": "-=", "true": "false", "false": "true", "!": ""}
 # Quick ones first. The tests of the Makefile, of random command lines and of failing calls cost too much here.
-TESTS = ("table sizes usage data link formats memory explain driver gpus order staged output chart schema ending "
-         "surroundings help").split()
+TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
+         "surroundings ending table").split()
 
 
 def masked(text):
