@@ -51,7 +51,7 @@
 
 #include <cuda_runtime_api.h>
 
-#ifdef __FAST_MATH__
+#if defined __FAST_MATH__ || (defined __FINITE_MATH_ONLY__ && __FINITE_MATH_ONLY__)
 #error "NAN marks what was not measured: build without -ffast-math and -Ofast"
 #endif
 
@@ -84,7 +84,7 @@ static const size_t huge_page = 2 * MIB;
 static const size_t summary_from = 16 * MIB; /* below, the cost of a call rules the rate */
 static const size_t host_reserve = 64 * MIB; /* host memory left to everything else */
 static const size_t wake_bytes = 256 * MIB;  /* copied to wake the link: 5 ms at Gen5 x16 */
-static const size_t explain_bytes = GIB;     /* --explain copies no more than this */
+static const size_t explain_bytes = GIB / 2; /* --explain copies no more than this */
 
 /* ---- What there is ---------------------------------------------------------------------------
  * The program's data, in the order in which it is created: options, the GPUs of a run, and the rows
@@ -225,6 +225,7 @@ struct run {
     int threads; /* of staged copies */
     enum exit_code status;
     char error[WHY];     /* why there was nothing to measure */
+    bool interrupted;    /* before everything was measured */
     bool broken;         /* standard output can't be written any more */
     struct cpus cpus;    /* the caller's */
     int runtime, driver; /* versions, 1000 * major + 10 * minor; driver 0: there is none */
@@ -435,7 +436,8 @@ static size_t huge_bytes(const void *at, size_t bytes) {
         if (sscanf(line, "%lx-%lx ", &from, &to) == 2) ours = from < (uintptr_t)at + bytes && to > (uintptr_t)at;
         else if (ours && sscanf(line, "AnonHugePages: %lu kB", &kib) == 1) found += kib * 1024;
     }
-    if (file) fclose(file);
+    if (!file) return bytes; /* unknown: nothing is said of it */
+    fclose(file);
     return found;
 }
 
@@ -670,52 +672,87 @@ static void gpu_observe_load(const struct run *run, struct gpu *gpu) {
  * brought is told from probes: the first word of every page of the range copied, and its last word.
  */
 
-/* Returns the pattern's word at an offset, a multiple of 8. */
+/* Returns the pattern's word at an offset. Each of its bytes varies between chunks and pages too, so that a
+ * short last word shows what it should. */
 static uint64_t pattern(size_t offset) {
-    return (offset / 8 + 1) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio: all bytes vary */
+    uint64_t word = (offset / 8 + 1) * 0x9E3779B97F4A7C15u; /* 2^64 / golden ratio */
+    return word ^ word >> 32;
 }
 
-/* Part of a host buffer, from a multiple of 8 on, that one thread writes. */
+/* Part of a host buffer, from a multiple of 8 on, and what is to be done to it. */
 struct slice {
+    void (*work)(struct slice *);
     unsigned char *buffer;
-    size_t from, to;
-    const struct cpus *cpus; /* for the thread that writes it; NULL: it may stay where it is */
+    size_t from, to, end;    /* end: of all slices */
+    size_t wrong;            /* offset of the first word found wrong; SIZE_MAX: none */
+    const struct cpus *cpus; /* for the thread that works on it; NULL: it may stay where it is */
 };
 
-/* For at_once(): writes the pattern to every byte of a slice. */
-static void *fill_slice(void *item) {
-    struct slice *s = item;
-    if (s->cpus) sched_setaffinity(0, sizeof *s->cpus, s->cpus->set);
+/* Returns the probe of a slice after `at`: a page on, behind the last page the last word of all, then s->to. */
+static size_t next_probe(const struct slice *s, size_t at) {
+    size_t last = (s->end - 1) / 8 * 8;
+    return at + PAGE < s->to ? at + PAGE : s->to == s->end && at < last ? last : s->to;
+}
+
+/* Writes the pattern to every byte. */
+static void fill(struct slice *s) {
     for (size_t at = s->from; at < s->to; at += 8) {
         uint64_t word = pattern(at);
         memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
     }
+}
+
+/* Makes the probes wrong, all bits of them. */
+static void spoil(struct slice *s) {
+    for (size_t at = s->from; at < s->to; at = next_probe(s, at)) {
+        uint64_t word = ~pattern(at);
+        memcpy(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8);
+    }
+}
+
+/* Compares the probes with the pattern. */
+static void check(struct slice *s) {
+    for (size_t at = s->from; at < s->to && s->wrong == SIZE_MAX; at = next_probe(s, at)) {
+        uint64_t word = pattern(at);
+        if (memcmp(s->buffer + at, &word, s->to - at < 8 ? s->to - at : 8) != 0) s->wrong = at;
+    }
+}
+
+/* For at_once(): works on one slice. */
+static void *work_on_slice(void *item) {
+    struct slice *s = item;
+    if (s->cpus) sched_setaffinity(0, sizeof *s->cpus, s->cpus->set);
+    s->work(s);
     return NULL;
 }
 
-/* For at_once(): a slice that gets no thread is written on this one. */
-static void fill_here(void *item, int error) {
+/* For at_once(): a slice that gets no thread is done on this one. */
+static void without_thread(void *item, int error) {
     (void)error;
     ((struct slice *)item)->cpus = NULL;
-    fill_slice(item);
+    work_on_slice(item);
 }
 
-/* Writes the pattern to a host buffer by several threads. They stay on the memory node of this thread, so
- * that pages which they touch first lie there, as those of cudaMallocHost do. */
-static void fill(void *buffer, size_t bytes) {
+/* Works on [from, to) of a host buffer by several threads. They stay on the memory node of this thread, so
+ * that pages which they touch first lie there, as those of cudaMallocHost do. Returns the lowest offset
+ * found wrong, or SIZE_MAX. */
+static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from, size_t to) {
     struct slice slices[MAX_FILL_THREADS];
     struct cpus cpus;
-    size_t n = bytes < MIB ? 1 : (size_t)own_cpus(&cpus);
+    size_t n = to - from < MIB ? 1 : (size_t)own_cpus(&cpus), wrong = SIZE_MAX;
     if (n > 1) keep_node(&cpus);
     if (n > 1) n = (size_t)CPU_COUNT_S(sizeof cpus, cpus.set);
     n = n < 1 ? 1 : n > MAX_FILL_THREADS ? MAX_FILL_THREADS : n;
-    size_t from = 0, each = (bytes / n + PAGE) / PAGE * PAGE;
+    size_t each = ((to - from) / n + PAGE) / PAGE * PAGE;
     for (size_t i = 0; i < n; i++) {
-        size_t to = from + each < bytes ? from + each : bytes;
-        slices[i] = (struct slice){buffer, from, to, i ? &cpus : NULL};
-        from = to;
+        size_t end = from + each < to ? from + each : to;
+        slices[i] = (struct slice){work, buffer, from, end, to, SIZE_MAX, i ? &cpus : NULL};
+        from = end;
     }
-    at_once(slices, n, sizeof slices[0], &(struct work){fill_slice, fill_here});
+    at_once(slices, n, sizeof slices[0], &(struct work){work_on_slice, without_thread});
+    for (size_t i = 0; i < n; i++)
+        if (slices[i].wrong < wrong) wrong = slices[i].wrong;
+    return wrong;
 }
 
 /* A kind of memory: how to get it (an error, or the buffer in `*at`) and how to give it back. */
@@ -784,7 +821,7 @@ static const struct memory pin_methods[] = {
 static cudaError_t get_memory(const struct memory *memory, void **at, size_t bytes) {
     cudaError_t error = memory->get(at, bytes);
     if (error != cudaSuccess || !memory->registered) return error;
-    fill(*at, bytes);
+    in_slices(fill, *at, 0, bytes);
     error = cudaHostRegister(*at, bytes, cudaHostRegisterDefault);
     if (error != cudaSuccess) memory->release(*at);
     return error;
@@ -802,7 +839,8 @@ static bool drop_pages(unsigned char *buffer, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)buffer + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)buffer + bytes) / page * page;
-    return end <= begin || madvise((void *)begin, end - begin, MADV_DONTNEED) == 0;
+    errno = EINVAL; /* a buffer without a whole page */
+    return end > begin && madvise((void *)begin, end - begin, MADV_DONTNEED) == 0;
 }
 
 /* ---- Staged copies ---------------------------------------------------------------------------
@@ -1010,12 +1048,14 @@ static struct cell *cell_of(const struct bench *b) { return &b->row->cell[b->kin
 
 /* Returns how many bytes of a copy go in, whole pages or words if there are such; the rest comes out. */
 static size_t bytes_in(const struct row *row) {
-    size_t unit = row->bytes < 16 ? 1 : row->bytes < 2 * PAGE ? 8 : PAGE;
-    return !row->direction->out ? row->bytes : row->direction->in ? row->bytes / 2 / unit * unit : 0;
+    size_t half = row->bytes / 2, whole = row->bytes < 2 * PAGE ? (half + 7) / 8 * 8 : half / PAGE * PAGE;
+    return !row->direction->out ? row->bytes : !row->direction->in ? 0 : row->bytes > 8 ? whole : half;
 }
 
-/* Returns whether a cell's source is left unwritten. */
-static bool is_untouched(const struct bench *b) { return b->opt->untouched && b->kind == PAGEABLE; }
+/* Returns the transfer of the cell at hand. */
+static struct transfer transfer_of(const struct bench *b) {
+    return (struct transfer){b->buffers[DEVICE].at, b->buffers[b->kind].at, bytes_in(b->row), b->row->bytes};
+}
 
 /* Makes a GPU this thread's own: every step on a GPU begins with it. Returns false on failure: why in
  * `why`, unless there is a reason already. */
@@ -1064,7 +1104,7 @@ static double time_copy(struct bench *b, copy_fn *copy, struct transfer t, char 
  * failed. */
 static bool make_copies(struct bench *b, int n, bool timed) {
     struct cell *cell = cell_of(b);
-    struct transfer t = {b->buffers[DEVICE].at, b->buffers[b->kind].at, bytes_in(b->row), b->row->bytes};
+    struct transfer t = transfer_of(b);
     char size[32];
     for (int i = 0; i < n && !interrupted; i++) {
         if (b->progress)
@@ -1104,11 +1144,13 @@ static size_t last_probe(size_t from, size_t to) { return (to - 1) / 8 * 8 > fro
 /* Returns the rows of PAGE bytes in [from, to) whose first word is a probe. */
 static size_t probe_rows(size_t from, size_t to) { return to - from < 8 ? 0 : (to - from - 8) / PAGE + 1; }
 
-/* Spoils the probes of the device buffer, with bytes that neither the pattern nor zeros end in. */
+/* Spoils the probes of the device buffer, with bytes that neither the pattern nor its complement nor zeros
+ * end in. */
 static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
     unsigned char *device = b->buffers[DEVICE].at;
     size_t last = last_probe(from, to);
-    int value = (pattern(last) >> (to - 1 - last) * 8 & 0xff) == 0xff ? 0xaa : 0xff;
+    int ends = (int)(pattern(last) >> (to - 1 - last) * 8 & 0xff), value = 0xff;
+    while (value == ends || value == (~ends & 0xff)) value -= 0x55;
     cudaError_t error = cudaMemset2D(device + from, PAGE, value, 8, probe_rows(from, to));
     if (error == cudaSuccess) error = cudaMemset(device + last, value, to - last);
     return error != cudaSuccess ? error : cudaDeviceSynchronize(); /* not beside another GPU's timed copies */
@@ -1131,52 +1173,49 @@ static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, boo
     return error != cudaSuccess ? error : cudaMemcpy2D(device + last, 8, end, 8, to - last, 1, cudaMemcpyHostToDevice);
 }
 
-/* Compares the probes of the host buffer with b->words. Returns the lowest offset found wrong, or SIZE_MAX. With
- * `spoil` it makes them wrong instead, all bits of them. */
-static size_t host_probes(const struct bench *b, size_t from, size_t to, bool spoil) {
-    unsigned char *host = b->buffers[b->kind].at;
-    size_t rows = probe_rows(from, to), last = last_probe(from, to);
-    for (size_t i = 0; i <= rows; i++) {
-        size_t at = i < rows ? from + i * PAGE : last, n = to - at < 8 ? to - at : 8;
-        uint64_t wrong = ~b->words[i];
-        if (spoil) memcpy(host + at, &wrong, n);
-        else if (memcmp(host + at, &b->words[i], n) != 0) return at;
-    }
-    return SIZE_MAX;
+/* Compares b->words with the first `bytes` of the source that they were copied from: the pattern, or what else
+ * it holds. Returns the lowest offset found wrong, or SIZE_MAX. */
+static size_t check_words(const struct bench *b, const unsigned char *host, size_t bytes) {
+    size_t rows = probe_rows(0, bytes), last = last_probe(0, bytes);
+    for (size_t i = 0; i < rows; i++)
+        if (b->words[i] != pattern(i * PAGE) && memcmp(&b->words[i], host + i * PAGE, 8) != 0) return i * PAGE;
+    return memcmp(&b->words[rows], host + last, bytes - last) == 0 ? SIZE_MAX : last;
 }
 
-/* Brings the buffers into the state that a cell's copies start from: good data at the source, spoiled
- * probes at the destination. Returns false on failure: why in the cell. */
+/* Spoils the probes where a transfer is to bring data, and makes its source good if that is the device.
+ * Returns false on failure: why in `why`. */
+static bool spoil_target(const struct bench *b, struct transfer t, char why[WHY]) {
+    cudaError_t error = t.in ? spoil_device(b, 0, t.in) : cudaSuccess;
+    if (t.in < t.bytes) in_slices(spoil, t.host, t.in, t.bytes);
+    if (t.in < t.bytes && error == cudaSuccess) error = copy_words(b, t.in, t.bytes, true);
+    return !cuda_failed(error, "preparing the data check", why);
+}
+
+/* Returns whether a transfer brought its data; otherwise `why` says where it did not. */
+static bool check_target(const struct bench *b, struct transfer t, char why[WHY]) {
+    size_t wrong = SIZE_MAX;
+    if (t.in && cuda_failed(copy_words(b, 0, t.in, false), "checking the data", why)) return false;
+    if (t.in) wrong = check_words(b, t.host, t.in);
+    if (t.in < t.bytes && wrong == SIZE_MAX) wrong = in_slices(check, t.host, t.in, t.bytes);
+    if (wrong != SIZE_MAX) snprintf(why, WHY, "data mismatch at offset %zu", wrong);
+    return wrong == SIZE_MAX;
+}
+
+/* Brings the buffers into the state that a cell's copies start from. Returns false on failure: why in the
+ * cell. */
 static bool prepare_cell(struct bench *b) {
     struct cell *cell = cell_of(b);
-    unsigned char *host = b->buffers[b->kind].at;
-    size_t in = bytes_in(b->row), bytes = b->row->bytes;
+    struct transfer t = transfer_of(b);
     if (!enter_gpu(b, cell->why)) return false;
     cell->begun = true;
     cell->samples = malloc(2 * (size_t)b->opt->iters * sizeof *cell->samples);
     if (!cell->samples) return !cuda_failed(cudaErrorMemoryAllocation, "keeping the samples", cell->why);
-    if (in && is_untouched(b) && !drop_pages(host, in)) {
+    if (t.in && b->opt->untouched && b->kind == PAGEABLE && !drop_pages(t.host, t.in)) {
         snprintf(cell->why, WHY, "--untouched: the kernel does not take the pages back: %s", strerror(errno));
         return false;
     }
-    if (b->opt->no_verify) return true;
     if (b->kind == PINNED) staged_spoil(&b->staged);
-    if (in && cuda_failed(spoil_device(b, 0, in), "preparing the data check", cell->why)) return false;
-    if (in == bytes) return true;
-    if (cuda_failed(copy_words(b, in, bytes, true), "preparing the data check", cell->why)) return false;
-    host_probes(b, in, bytes, true);
-    return true;
-}
-
-/* Checks what the copies brought: a mismatch fails the cell. */
-static void verify_cell(struct bench *b) {
-    struct cell *cell = cell_of(b);
-    size_t in = bytes_in(b->row), bytes = b->row->bytes, wrong = SIZE_MAX;
-    if (b->opt->no_verify || !b->copied || cell->why[0]) return;
-    if (in < bytes) wrong = host_probes(b, in, bytes, false); /* the words are those that copy_words() sent */
-    if (in && cuda_failed(copy_words(b, 0, in, false), "checking the data", cell->why)) return;
-    if (in && wrong == SIZE_MAX) wrong = host_probes(b, 0, in, false);
-    if (wrong != SIZE_MAX) snprintf(cell->why, WHY, "data mismatch at offset %zu", wrong);
+    return b->opt->no_verify || spoil_target(b, t, cell->why);
 }
 
 /* After a failure: if the next call fails too, the context is dead, and the GPU keeps the reason.
@@ -1204,7 +1243,8 @@ static void begin_cell(struct bench *b, struct row *row, enum kind kind) {
 static void end_cell(struct bench *b) {
     struct cell *cell = cell_of(b);
     if (!b->ready) return;
-    if (enter_gpu(b, cell->why)) verify_cell(b);
+    if (enter_gpu(b, cell->why) && b->copied && !cell->why[0] && !b->opt->no_verify)
+        check_target(b, transfer_of(b), cell->why);
     if (!cell->why[0]) return;
     cell->count = 0;
     note_if_lost(b->gpu, cell->why);
@@ -1264,7 +1304,7 @@ static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buf
         if (!no_room(n, buffers, doing, why)) {
             if (!cuda_failed(get_memory(buffer->memory, &buffer->at, n), doing, why)) {
                 buffer->bytes = n;
-                if (kind != DEVICE && !buffer->memory->registered) fill(buffer->at, n);
+                if (kind != DEVICE && !buffer->memory->registered) in_slices(fill, buffer->at, 0, n);
                 return;
             }
             cudaGetLastError(); /* out of memory does not stick */
@@ -1424,7 +1464,7 @@ static const struct row *row_above(const struct run *run, const struct gpu *gpu,
 static double gpu_limit(const struct run *run, const struct gpu *gpu, bool best) {
     const struct link *link = &gpu->link;
     double most = pcie_limit(link->max_gen, link->max_width), limit = pcie_limit(link->gen, link->width);
-    if (best && most > 0) limit = most;
+    if (best) limit = fmax(limit, most);
     return link->kind == LINK_PCIE && limit > 0 && !row_above(run, gpu, limit) ? limit : NAN;
 }
 
@@ -1539,8 +1579,10 @@ static const struct way {
  * failed: why in `why`. */
 static double time_way(struct bench *b, copy_fn *copy, struct transfer t, char why[WHY]) {
     struct cell cell = {.samples = (double[6]){0}};
+    if (!why[0] && !b->opt->no_verify) spoil_target(b, t, why);
     for (double begun = now(); !why[0] && (cell.count == 0 || (cell.count < 3 && now() - begun < 0.1));)
         cell.samples[cell.count++] = time_copy(b, copy, t, why);
+    if (!why[0] && !b->opt->no_verify) check_target(b, t, why);
     return why[0] ? NAN : stats_of(&cell, 3).median;
 }
 
@@ -1618,11 +1660,11 @@ static void measure_explanation(struct bench *b, int threads) {
     if (!bytes) snprintf(e->why, WHY, "there is no pageable buffer");
     if (!bytes || !enter_gpu(b, e->why)) return;
     staged_stop(&b->staged);
-    fill(host, e->bytes); /* --untouched may have dropped it */
+    in_slices(fill, host, 0, e->bytes); /* --untouched may have dropped it */
     e->memcpy_gbps = memcpy_rate(b, e->why);
     double start = now();
     if (!cuda_failed(cudaHostRegister(host, e->bytes, cudaHostRegisterDefault), "cudaHostRegister", e->why)) {
-        e->register_s_per_gb = (now() - start) / (double)e->bytes * 1e9;
+        if (e->bytes >= summary_from) e->register_s_per_gb = (now() - start) / (double)e->bytes * 1e9;
         cudaHostUnregister(host);
     }
     for (const struct way *way = ways; way < ways + COUNT(ways); way++) /* threads: 1, or 1, 2, 4 ... and all, or all */
@@ -1671,16 +1713,17 @@ static const struct row *explained_row(const struct run *run, const struct gpu *
     return largest;
 }
 
-/* Writes when something that costs `cost` seconds per GB has paid for itself by H2D copies of the size of `row`,
- * into `out` and returns the number of copies; "" and NAN where that can't be told. */
-static double paid_after(double cost, const struct row *row, char out[WHY]) {
-    double saved = row ? 1 / row->cell[PAGEABLE].gbps.median - 1 / row->cell[PINNED].gbps.median : NAN;
+/* Writes when something that costs `cost` seconds per GB has paid for itself by H2D copies of pinned memory, into
+ * `out`. Returns the number of copies; NAN, and "", where that can't be told. */
+static double paid_after(const struct explanation *e, double cost, char out[WHY]) {
+    double saved =
+        1 / find_help(e, &ways[PLAIN])->gbps[USE_H2D] - 1 / find_help(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
     double copies = saved > 0 ? ceil(cost / saved) : NAN;
     char size[32];
     out[0] = 0;
     if (copies > 0)
         snprintf(out, WHY, ": paid for after %.0f H2D cop%s of %s", copies, copies == 1 ? "y" : "ies",
-                 size_label(row->bytes, size));
+                 size_label(e->bytes, size));
     else if (saved <= 0) snprintf(out, WHY, ": not paid for by copies, pinned H2D was not faster");
     return copies;
 }
@@ -1694,7 +1737,8 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
     double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D], copies;
     double threads = find_help(e, &ways[BY_THREADS])->gbps[USE_H2D],
            share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
-    double malloc_host = pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
+    bool large = e->bytes >= summary_from; /* in small ones the cost of a call rules */
+    double malloc_host = large && pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
     char text[WHY] = "", size[32], policy[32];
     if (!isnan(share))
         snprintf(text, WHY, ": pageable H2D of %s ran at %.0f %% of it, %s", size_label(row->bytes, size), share * 100,
@@ -1707,10 +1751,10 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
                "%.1f GB/s for D2H into memory that nobody touched yet, %.1f GB/s into it again: first touch %s", cold,
                warm, cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
     set_figure(f++, "d2h_warm_gbps", warm, "%s", "");
-    copies = paid_after(malloc_host, row, text);
+    copies = paid_after(e, malloc_host, text);
     set_figure(f++, "malloc_host_s_per_gb", malloc_host, "%.3f s per GB for cudaMallocHost%s", malloc_host, text);
     set_figure(f++, "malloc_host_paid_after_copies", copies, "%s", "");
-    copies = paid_after(e->register_s_per_gb, row, text);
+    copies = paid_after(e, e->register_s_per_gb, text);
     set_figure(f++, "register_s_per_gb", e->register_s_per_gb, "%.3f s per GB for cudaHostRegister of written memory%s",
                e->register_s_per_gb, text);
     set_figure(f++, "register_paid_after_copies", copies, "%s", "");
@@ -1881,7 +1925,7 @@ static const char *column_text(const struct column *c, const struct place *p, ch
     case BUS_ID: return p->gpu->bus_id;
     case LINK: return p->gpu->total ? "" : link_label(&p->gpu->link, out);
     case PIN: return opt->pin->choice.name;
-    case THREADS: return snprintf(out, 32, opt->pin->staged ? "%d" : "", p->run->threads), out;
+    case THREADS: return opt->pin->staged ? (snprintf(out, 32, "%d", p->run->threads), out) : "";
     case UNTOUCHED: return opt->untouched ? "yes" : "no";
     case PARALLEL: return opt->parallel ? "yes" : "no";
     case LABEL: return size_label(p->row->bytes, out);
@@ -1898,7 +1942,8 @@ static const char *column_text(const struct column *c, const struct place *p, ch
 /* Writes a field of a summary as people read it. */
 static void put_summary_field(FILE *out, const struct summary *s, const struct summary_field *field) {
     double number = member(s, field->at);
-    if (isfinite(number)) fprintf(out, field->format, number);
+    if (isfinite(number) && number < 0.05 && field < summary_fields + 2) fprintf(out, "%.4f GB/s", number);
+    else if (isfinite(number)) fprintf(out, field->format, number);
     else fputc('-', out);
 }
 
@@ -1953,17 +1998,15 @@ static void note_failures(struct notes *to, const struct run *run, const struct 
 /* What is missing after Ctrl-C. */
 static void note_interruption(struct notes *to, const struct run *run, const struct gpu *gpu) {
     int whole = 0, part = 0;
+    if (!run->interrupted || gpu->why[0]) return;
     for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) {
         char status[STATUS_SIZE];
-        bool ended = strcmp(row_status(run, row, status), "interrupted") != 0;
-        whole += ended;
-        part += !ended && row_begun(row);
+        whole += strcmp(row_status(run, row, status), "ok") == 0;
+        part += strcmp(row_status(run, row, status), "interrupted") == 0 && row_begun(row);
     }
-    if (!interrupted || gpu->why[0]) return;
     if (!gpu->ready) note(to, "interrupted before it was measured");
     else if (whole < run->nrows)
-        note(to, "interrupted: %d of %d rows are whole%s", whole, run->nrows,
-             part ? ", the last one holds fewer copies" : "");
+        note(to, "interrupted: %d of %d rows are whole%s", whole, run->nrows, part ? ", one holds fewer copies" : "");
     else if (run->opt->explain) note(to, "interrupted: all rows are whole, --explain may be missing");
 }
 
@@ -1979,6 +2022,7 @@ static void note_settings(struct notes *to, const struct run *run, const struct 
     if (opt->bidir && summarize(run, gpu, &directions[2]).mean[PAGEABLE] < 1.2 * fmax(rate[0], rate[1]))
         note(to, "BiD pageable is no faster than one direction: the driver copies pageable memory one call after the "
                  "other");
+    if (opt->no_verify) note(to, "the data that arrived was not checked (--no-verify)");
     if (gpu->huge_missing)
         note(to, "the kernel put %zu MB of the pinned buffer into small pages: see /sys/kernel/mm/transparent_hugepage",
              (gpu->huge_missing + MIB - 1) / MIB);
@@ -2349,7 +2393,8 @@ static const char *status_name(enum exit_code code) {
 
 /* Writes a version as CUDA counts, 1000 * major + 10 * minor, into `out` and returns it; "" for none. */
 static const char *version_label(int version, char out[32]) {
-    snprintf(out, 32, version ? "%d.%d" : "", version / 1000, version % 1000 / 10);
+    if (!version) return "";
+    snprintf(out, 32, "%d.%d", version / 1000, version % 1000 / 10);
     return out;
 }
 
@@ -2570,20 +2615,23 @@ static void write_gpu(FILE *out, const struct writer *writer, const struct run *
     writer->end(out, run, gpu);
 }
 
-/* Writes a whole report. It is rendered in memory first, so that a failure to write has its own errno. */
-static void write_report(FILE *out, const struct writer *writer, const struct run *run) {
+/* Writes a whole report. It is rendered in memory first, so that a failure to write has its own errno. Returns
+ * false, with nothing written, without memory for it: errno is set. */
+static bool write_report(FILE *out, const struct writer *writer, const struct run *run) {
     char *text = NULL;
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
-    if (memory) {
-        writer->begin(memory, run, NULL);
-        for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++)
-            if (gpu->ready || gpu < run->gpus + run->ngpus) write_gpu(memory, writer, run, gpu);
-        writer->end(memory, run, NULL);
-    }
-    if (!memory || fclose(memory) != 0) complain("no memory for the report in %s", writer->choice.name);
-    else fwrite(text, 1, length, out);
+    if (!memory) return false;
+    writer->begin(memory, run, NULL);
+    for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++)
+        if (gpu->ready || gpu < run->gpus + run->ngpus) write_gpu(memory, writer, run, gpu);
+    writer->end(memory, run, NULL);
+    bool whole = fputc('\n', memory) != EOF; /* glibc tells a failure to grow neither by ferror nor by fclose */
+    whole = fclose(memory) == 0 && whole;
+    if (whole) fwrite(text, 1, length - 1, out);
+    else errno = ENOMEM;
     free(text);
+    return whole;
 }
 
 /* ---- Command line ----------------------------------------------------------------------------
@@ -2944,9 +2992,10 @@ static bool try_output(struct output *output) {
 static enum exit_code try_outputs(struct run *run, struct options *opt) {
     struct stat file, out;
     for (struct output *output = opt->outputs; output < opt->outputs + opt->noutputs; output++) {
-        if (stat(output->path, &file) == 0 && fstat(1, &out) == 0 && file.st_dev == out.st_dev &&
-            file.st_ino == out.st_ino)
-            return refuse(run, USAGE, "--output: '%s' is where standard output goes", output->path);
+        for (int fd = 1; fd <= 2 && stat(output->path, &file) == 0; fd++)
+            if (fstat(fd, &out) == 0 && file.st_dev == out.st_dev && file.st_ino == out.st_ino)
+                return refuse(run, USAGE, "--output: '%s' is where standard %s goes", output->path,
+                              fd == 1 ? "output" : "error");
         if (!try_output(output))
             return refuse(run, FAILED, "--output: '%s' can't be written: %s", output->path,
                           errno == ENXIO ? "it is a pipe or a device, not a file" : strerror(errno));
@@ -2969,9 +3018,8 @@ static bool write_output(const struct output *output, const struct run *run) {
     mode_t mask = umask(0);
     umask(mask);
     fchmod(fileno(out), stat(output->target, &old) == 0 ? old.st_mode & 07777 : 0666 & ~mask);
-    write_report(out, output->writer, run);
-    bool good = finish(out, output->path, true);
-    if (good && rename(path, output->target) == 0) return true;
+    bool whole = write_report(out, output->writer, run), good = finish(out, output->path, true);
+    if (whole && good && rename(path, output->target) == 0) return true;
     if (good) complain("cannot write %s: %s", output->path, strerror(errno));
     unlink(path);
     return false;
@@ -2987,14 +3035,19 @@ static void write_files(struct run *run, bool are_json) {
 }
 
 /* Writes all outputs and the end of standard output. JSON tells whether all went well, so it comes behind the
- * others, and once more where standard output then fails. */
+ * others, and once more where something fails after it. */
 static void write_outputs(struct run *run) {
+    const struct writer *format = run->opt->format;
     write_files(run, false);
+    enum exit_code before = run->status;
     write_files(run, true);
-    if (!run->broken && run->opt->format->begin == no_begin) write_report(stdout, run->opt->format, run);
-    if (run->broken || finish(stdout, "standard output", true) || run->status == INTERRUPTED) return;
+    if (run->status != before) write_files(run, true);
+    before = run->status;
+    bool good = run->broken || format->begin != no_begin || write_report(stdout, format, run);
+    if (!good) complain("cannot write standard output: %s", strerror(errno));
+    if (run->broken || (finish(stdout, "standard output", true) && good) || before == INTERRUPTED) return;
     run->status = FAILED;
-    write_files(run, true);
+    if (before != FAILED) write_files(run, true);
 }
 
 /* Reduces and complains about one row; `shown` prints it too. */
@@ -3041,6 +3094,7 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
         if (gpus[i].explanation.why[0]) complain("GPU %d: --explain: %s", gpus[i].index, gpus[i].explanation.why);
     }
     hide_progress(&run->progress);
+    run->interrupted = interrupted;
     if (gpus->ready) run->opt->format->end(stdout, run, gpus);
     for (int i = gpus->ready ? 1 : 0; i < n; i++) write_gpu(stdout, run->opt->format, run, &gpus[i]);
     flush_stdout(run);
@@ -3083,12 +3137,14 @@ static enum exit_code judge_efficiency(const struct run *run) {
             double percent = pinned / limit * 100;
             if (!directions[d].judged || percent >= minimum) continue;
             if (isnan(percent)) {
-                complain("--min-efficiency %g: GPU %d %s can't be judged, %s is not known", minimum, gpu->index,
-                         directions[d].name, isnan(limit) ? "the link's limit" : "the pinned rate");
+                complain("--min-efficiency %g: GPU %d %s can't be judged, %s", minimum, gpu->index, directions[d].name,
+                         gpu->why[0]    ? "the GPU failed"
+                         : isnan(limit) ? "the link's limit is not known"
+                                        : "the pinned rate is not known");
                 status = FAILED;
                 continue;
             }
-            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.1f %% of %.4g GB/s", minimum, gpu->index,
+            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.2f %% of %.4g GB/s", minimum, gpu->index,
                      directions[d].name, pinned, percent, limit);
             if (status == DONE) status = BELOW_MINIMUM;
         }
@@ -3104,8 +3160,8 @@ static enum exit_code judge_run(const struct run *run) {
         for (int r = 0; r < run->nrows; r++)
             failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
     }
-    enum exit_code judged = interrupted || !usable ? DONE : judge_efficiency(run);
-    return interrupted ? INTERRUPTED : !usable ? NO_GPU : failed ? FAILED : judged;
+    enum exit_code judged = run->interrupted || !usable ? DONE : judge_efficiency(run);
+    return run->interrupted ? INTERRUPTED : !usable ? NO_GPU : failed ? FAILED : judged;
 }
 
 /* Measures all GPUs asked for and reports them. Returns the exit status. */

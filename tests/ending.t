@@ -10,7 +10,7 @@ begin() {
   SIM_ORDER="$tmp/order" SIM_DELAY=10 launch -s 1B:512K -i 4 -w 0 "$@"
   await grep -q 'copy-begin d2h pinned' "$tmp/order"
 }
-counted='interrupted: [1-9][0-9]* of 40 rows are whole(, the last one holds fewer copies)?'
+counted='interrupted: [1-9][0-9]* of 40 rows are whole(, one holds fewer copies)?'
 # whole FORMAT: what the last run printed is a whole report of an interrupted run.
 whole() {
   last=$(tail -n 1 "$tmp/out")
@@ -159,7 +159,7 @@ out 'and all is measured' '^ 128KB  D2H     14\.60'
 # Status of a run with several reasons.
 SIM_COPY='pinned.d2h:none' run -s 16M -i 1 -t 100
 exits 'failed and below the minimum' 1
-err 'both are told' 'min-efficiency 100: GPU 0 H2D pinned 54\.7 GB/s is 85\.5 % of 64 GB/s'
+err 'both are told' 'min-efficiency 100: GPU 0 H2D pinned 54\.7 GB/s is 85.51 % of 64 GB/s'
 err 'also that a rate is missing' 'min-efficiency 100: GPU 0 D2H can.t be judged, the pinned rate is not known'
 SIM_COPY='pageable.d2h:none' run -s 16M -i 1 -t 100 -f json
 exits 'below the minimum, and something else failed' 1

@@ -130,7 +130,7 @@ wait "$pid"
 status=$?
 if [ "$(grep -c 'copy-end d2h' "$tmp/order")" -lt 60 ]; then
   exits 'Ctrl-C in the second of two rows' 130
-  out 'one of them is whole' '^note: interrupted: 1 of 2 rows are whole, the last one holds fewer copies$'
+  out 'one of them is whole' '^note: interrupted: 1 of 2 rows are whole, one holds fewer copies$'
 else
   skip 'Ctrl-C in the second of two rows' 'it came too late'
   skip 'one of them is whole' 'it came too late'

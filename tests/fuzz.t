@@ -55,7 +55,7 @@ while IFS= read -r line; do
   status=$?
   case $status in
   0) ;;
-  1) grep -Eq "allocating|min-efficiency|can't be written|memory" "$tmp/err" ;;
+  1) grep -Eq "allocating|min-efficiency|--untouched|can't be written|memory|untouched" "$tmp/err" ;;
   2) [ -s "$tmp/err" ] && ! grep -v '^{"tool".*"exit_status":2,"error":".*}$' "$tmp/out" >/dev/null ;;
   4) grep -q 'min-efficiency' "$tmp/err" ;;
   *) false ;;

@@ -131,7 +131,7 @@ lacks 'none where NVML does not tell' '^note:'
 # --min-efficiency: against the best that GPU and slot can do.
 run -s 1M -t 80
 exits 'above 80 % in H2D, below in D2H' 4
-is 'GPU, direction, figure and threshold' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 0 D2H pinned 46.8 GB/s is 73.0 % of 64 GB/s'
+is 'GPU, direction, figure and threshold' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 0 D2H pinned 46.8 GB/s is 73.05 % of 64 GB/s'
 run -s 1M -t 73
 exits 'above 73 %' 0
 no_err 'above 73 %'
@@ -147,8 +147,8 @@ SIM_RATES='pinned.h2d=63.99,pinned.d2h=63.99' run -s 1M -t 99.9
 exits '99.98 % of 64' 0
 SIM_LINK=5x16/4x8 SIM_RATES='pinned.h2d=14,pinned.d2h=14' run -s 64M -t 80
 exits 'half a link, twice over' 4
-is 'both directions' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 0 H2D pinned 14.0 GB/s is 21.9 % of 64 GB/s
-dma_bandwidth: --min-efficiency 80: GPU 0 D2H pinned 14.0 GB/s is 21.9 % of 64 GB/s'
+is 'both directions' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 0 H2D pinned 14.0 GB/s is 21.87 % of 64 GB/s
+dma_bandwidth: --min-efficiency 80: GPU 0 D2H pinned 14.0 GB/s is 21.87 % of 64 GB/s'
 SIM_LINK=5x16/4x8 SIM_RATES='pageable.h2d=5,pinned.h2d=14,pageable.d2h=5,pinned.d2h=14' run -s 64M -t 80
 exits 'half a link, slow pageable copies' 4
 out 'the report compares with the link as it is: 14 of 16' '^Pinned efficiency:   8[78]%$'
@@ -172,5 +172,5 @@ SIM_PIN_LIMIT=200000 run -s 64K 1M -t 80
 exits 'failed and below the minimum at once' 1
 SIM_GPUS=2 SIM_RATES='pinned.h2d=60,pinned.d2h=60;pinned.h2d=60,pinned.d2h=20' run -s 1M -t 80 -d all
 exits 'one of two GPUs' 4
-is 'is named' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 1 D2H pinned 20.0 GB/s is 31.2 % of 64 GB/s'
+is 'is named' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 1 D2H pinned 20.0 GB/s is 31.25 % of 64 GB/s'
 done_testing

@@ -26,7 +26,7 @@ small='-s 64K -i 2 -w 1'
 {
   keep 0 $small
   keep 0 -s 64K -i 1 -w 0 -a -n -q
-  keep 0 -s 1B 64K 16M -i 3 -b -u
+  keep 0 -s 64K 16M -i 3 -b -u
   SIM_GPUS=2 keep 0 $small -d all -p -b
   SIM_GPUS=3 keep 0 $small -d 2,0
   for pin in register huge write-combined staged; do keep 0 -s 4M -i 2 -m $pin; done
