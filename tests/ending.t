@@ -103,7 +103,7 @@ hang() {
   mkfifo "$tmp/fifo"
   exec 3<>"$tmp/fifo"
   head -c 65536 /dev/zero >&3
-  SIM_DELAY=10 perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- "$SIM" -s 64K -i 20 "$@" 2>"$tmp/err" >"$tmp/fifo" 3>&- &
+  SIM_DELAY=10 perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" -s 64K -i 20 "$@" 2>"$tmp/err" >"$tmp/fifo" 3>&- &
   pid=$!
   armed "$pid"
 }

@@ -41,7 +41,7 @@ launch() {
   launched=yes
   : >"$tmp/out" # at once, not when the child comes to it
   : >"$tmp/err"
-  perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
+  perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &
   pid=$!
 }
 

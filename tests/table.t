@@ -117,7 +117,7 @@ done
 for format in text markdown csv; do
   log_json
   mkfifo "$tmp/pipe.$format"
-  SIM_DELAY=200 perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- "$SIM" -s 1K:256K -i 2 -w 0 -f $format >"$tmp/pipe.$format" 2>"$tmp/err" &
+  SIM_DELAY=200 perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" -s 1K:256K -i 2 -w 0 -f $format >"$tmp/pipe.$format" 2>"$tmp/err" &
   pid=$!
   grep -m 1 H2D <"$tmp/pipe.$format" >"$tmp/out"
   ! ended "$pid"

@@ -20,7 +20,7 @@ clean() {
 SIM_GPUS=2
 export SIM_GPUS
 clean 0 -s 4K 2M -i 2 -w 1
-clean 0 -s 4K 64K -i 1 -w 1 -d all -p -b -u -f json
+clean 0 -s 64K 128K -i 1 -w 1 -d all -p -b -u -f json
 clean 0 -s 4K -i 1 -w 0 -x -T 2
 clean 0 -s 4K -i 2 -m register -f markdown
 clean 0 -s 4K -i 1 -f csv -m write-combined
