@@ -16,9 +16,8 @@
  *   memory - staged copies - measuring - statistics - explaining - reports - chart -
  *   command line - run and main
  *
- * To add an option, a way to pin, a direction, a column, a note or an output format, add a row to
- * options_table, pin_methods, directions, columns, note_rules or writers. What the row means stands
- * above each table.
+ * To add an option, a way to pin, a column, a note, a way of "What helps" or an output format, add a row to
+ * options_table, pin_methods, columns, note_rules, ways or writers. What a row means stands above each table.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_setaffinity and the CPU_*_S macros */
@@ -2030,7 +2029,7 @@ static void note_settings(struct notes *to, const struct run *run, const struct 
 
 /* A link that is unknown, below its maximum, or not what it is said to be. */
 static void note_link(struct notes *to, const struct run *run, const struct gpu *gpu) {
-    bool virtual = strcmp(host_kind(), "virtual machine") == 0;
+    bool is_virtual = strcmp(host_kind(), "virtual machine") == 0;
     const struct link *link = &gpu->link;
     double limit = pcie_limit(link->gen, link->width);
     const struct row *above = link->kind == LINK_PCIE ? row_above(run, gpu, limit) : NULL;
@@ -2048,8 +2047,8 @@ static void note_link(struct notes *to, const struct run *run, const struct gpu 
     else if (link_below_max(link))
         note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", link->gen, link->width,
              link->max_gen, link->max_width,
-             virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
-                     : "reseat the card, check its slot, riser and the BIOS settings");
+             is_virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
+                        : "reseat the card, check its slot, riser and the BIOS settings");
 }
 
 /* Cells whose samples spread. */
@@ -2788,6 +2787,8 @@ static const struct option_row {
     {'h', 1, "help", NULL, "print this help", FLAG(help)},
     {'V', 1, "version", NULL, "print the versions of program, CUDA runtime, driver", FLAG(version)},
 };
+
+_Static_assert(COUNT(options_table) <= 32, "struct options has a bit for each in `given`");
 
 /* Returns row `i` of an option's choices. */
 static const struct choice *choice_at(const struct option_row *row, size_t i) {
