@@ -3173,9 +3173,12 @@ static enum exit_code measure(struct run *run) {
     for (int g = 0; g < run->ngpus; g += team) {
         if (!stopping(run)) {
             if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
-        } else if (!run->broken) write_gpu(stdout, opt->format, run, &run->gpus[g]);
+        } else if (!run->broken) {
+            run->interrupted = true;
+            for (int i = g; i < g + team; i++) write_gpu(stdout, opt->format, run, &run->gpus[i]);
+        }
     }
-    if (opt->parallel && run->ngpus > 1 && !run->broken) report_totals(run);
+    if (opt->parallel && run->ngpus > 1 && run->gpus->ready && !run->broken) report_totals(run);
     return judge_run(run);
 }
 

@@ -135,9 +135,9 @@ no_err() {
   ok "$1: nothing on stderr" 'an empty err'
 }
 
-# armed PID: waits until that process has its handler for SIGINT.
+# armed PID: waits until that process has its handlers, of which that for SIGHUP comes last.
 armed() {
-  await grep -Eq '^SigCgt:.*[2367abef]$' "/proc/$1/status"
+  await grep -Eq '^SigCgt:.*[37bf]$' "/proc/$1/status"
 }
 
 # available_gb: whole GB of memory that can be used now.
