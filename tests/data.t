@@ -154,7 +154,8 @@ for sizes in 64K '1M 64K' '64K 1M 3M'; do
 done
 faulty pageable.h2d:none "-u -s 1M $once" '1MB H2D pageable@0'
 faulty pageable.d2h:none "-u -s 1M $once" '1MB D2H pageable@0'
-libc=$(dirname "$SIM")/sim/fail_libc.so
+libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
 if [ -f "$libc" ] && [ -z "$asan" ]; then
   FAIL_LIBC=madvise:1 LD_PRELOAD=$libc run -u -s 1M -i 1 -w 0
   exits '--untouched where the kernel keeps the pages' 1

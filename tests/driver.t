@@ -52,6 +52,9 @@ for format in text markdown csv; do
   is 'busy GPU: told once' "$(wc -l <"$tmp/err")" 1
   lacks "busy GPU, $format: no table" 'Summary|Pageable|1MB'
 done
+SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable run -s 1M
+out 'busy GPU: the report has the reason, as its only note' '^note: cudaSetDevice: cudaErrorDevicesUnavailable '
+is 'busy GPU: one note' "$(grep -c '^note: ' "$tmp/out")" 1
 SIM_GPUS=2 SIM_FAIL=cudaSetDevice:1:cudaErrorDevicesUnavailable@1 run -s 1M -d all
 exits 'one of two GPUs busy' 1
 out 'the other one is measured' '^ 1MB    H2D     16\.95 GB/s  54\.72 GB/s'

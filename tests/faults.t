@@ -96,7 +96,8 @@ PYTHON
 
 # once N ARG...: one run, killed if it hangs, and what is left of it. With $fault, a call of libc fails in it.
 fault=
-libc=$(dirname "$SIM")/sim/fail_libc.so
+libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
 once() {
   n=$1
   shift

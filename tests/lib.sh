@@ -137,6 +137,7 @@ no_err() {
 
 # armed PID: waits until that process has its handlers, of which that for SIGHUP comes last.
 armed() {
+  await grep -q '^Name:.*dma_bandwidth' "/proc/$1/status"
   await grep -Eq '^SigCgt:.*[37bf]$' "/proc/$1/status"
 }
 

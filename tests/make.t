@@ -101,7 +101,7 @@ mkdir "$tmp/b" && cp -R Makefile dma_bandwidth.c tests "$tmp/b/"
 for folder in "$copy" "$tmp/b"; do
   rm -rf "$folder/.cuda"
   toolkit "$folder/.cuda"
-  made -C "$folder" all sim 'CFLAGS=-g -O0 -ffile-prefix-map="$$PWD"=.' CUDA_HOME=.cuda RPATH=
+  made -C "$folder" all sim 'CFLAGS=-g -O0 -fno-canonical-system-headers -ffile-prefix-map="$$PWD"=.' CUDA_HOME=.cuda RPATH=
   exits '-ffile-prefix-map' 0
 done
 for file in dma_bandwidth build/dma_bandwidth_sim build/sim/libnvidia-ml.so.1; do

@@ -26,6 +26,6 @@ printf '%s\n\n' "$reason" >&2
 "$sim" "$@"
 cat <<'E'
 
-Simulated: these are the course's figures, measured from a source buffer that was never written; a real run's pageable
-H2D is lower.
+Simulated: the table has the course's figures, measured from a source buffer that was never written; a real run's pageable
+H2D is lower. What --explain adds only shows what it looks like.
 E

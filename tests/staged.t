@@ -130,7 +130,8 @@ failing 1 cudaEventSynchronize:30 3
 SIM_FAIL=cudaMemcpyAsync:1:cudaErrorInvalidValue run -m staged -T 2 -s 64K -i 1 -w 0
 is 'what failed, and where' "$(cat "$tmp/err")" 'dma_bandwidth: GPU 0: 64KB H2D pinned: cudaMemcpyAsync: cudaErrorInvalidValue (invalid argument)'
 is 'the cell after it is whole' "$(grep -c ' GB/s .* GB/s .*x ' "$tmp/out")" 1
-libc=$(dirname "$SIM")/sim/fail_libc.so
+libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
 if [ -f "$libc" ] && [ -z "$asan" ]; then
   for n in 1 2 3; do # 64 KB are written without threads
     FAIL_LIBC=pthread_create:$n LD_PRELOAD=$libc SIM_LEFT=$tmp/left kill_after -m staged -T 3 -s 64K -i 1 -w 0

@@ -116,7 +116,8 @@ if root; then
   fi
 
   # Memory is written by threads on the CPUs of the memory node where it is copied, and by no others.
-  libc=$(dirname "$SIM")/sim/fail_libc.so
+  libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+  cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
   list=/sys/devices/system/node/node0/cpulist
   if [ -f "$libc" ] && [ -z "$asan" ] && [ -f $list ] && [ "$(nproc)" -ge 2 ] && [ ! -d /sys/devices/system/node/node1 ]; then
     own=$(sed -n 's/^Cpus_allowed_list:[^0-9]*\([0-9]*\).*/\1/p' /proc/self/status)

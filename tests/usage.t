@@ -7,7 +7,7 @@ bad() {
   want=$1
   shift
   run "$@"
-  [ "$status" = 2 ] && [ ! -s "$tmp/out" ] && head -n 1 "$tmp/err" | grep -Eqx -- "[^ ]*dma_bandwidth[_a-z]*: $want"
+  [ "$status" = 2 ] && [ ! -s "$tmp/out" ] && head -n 1 "$tmp/err" | grep -Eqx -- "([^ ]*|/.*/)dma_bandwidth[_a-z]*: $want"
   ok "bad: $(printf '<%s> ' "$@" | cut -c1-60)" "$want"
 }
 # value TEXT: the text, for a regular expression.
