@@ -310,7 +310,7 @@ if ! [ -e /dev/nvidiactl ] && ! [ -e /dev/dxg ] && ! [ -e /dev/nvhost-ctrl ]; th
   is 'the first line says so' "$(head -n 1 "$tmp/out")" 'No NVIDIA device here: what follows is simulated, not measured.'
   sed 1d "$tmp/out" | head -n "$(wc -l <"$tmp/table")" | cmp -s - "$tmp/table"
   ok 'then the simulated table' "$(cat "$tmp/table")"
-  out 'and that they are not real figures' '^Simulated: these are the course.s figures, measured from a source buffer that was never written'
+  out 'and that they are not real figures' '^Simulated: the table has the course.s figures, measured from a source buffer that was never written'
   err "the program's own reason is there" '^dma_bandwidth: no NVIDIA driver'
   ! grep -iq 'warning\|jobserver' "$tmp/err"
   ok 'make -j run warns of nothing'
