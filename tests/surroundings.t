@@ -11,7 +11,7 @@ TERM=dumb run -s 64K
 exits 'TERM=dumb' 0
 if command -v script >/dev/null && script -qec true "$tmp/typescript" >/dev/null 2>&1 && [ -f "$tmp/typescript" ]; then
   for term in dumb xterm; do
-    SIM_DELAY=60 TERM=$term script -qec "$SIM -s 64K 128K -i 3 -w 1 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
+    SIM_DELAY=60 TERM=$term script -qec "\"$SIM\" -s 64K 128K -i 3 -w 1 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
     if [ $term = dumb ]; then
       ! grep -q 'copy [0-9]* of' "$tmp/typescript"
       ok 'no progress on a dumb terminal'
@@ -23,7 +23,7 @@ if command -v script >/dev/null && script -qec true "$tmp/typescript" >/dev/null
       ok 'and gone before the end'
     fi
   done
-  SIM_DELAY=60 TERM=xterm script -qec "$SIM -q -s 64K -i 3 -w 1 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
+  SIM_DELAY=60 TERM=xterm script -qec "\"$SIM\" -q -s 64K -i 3 -w 1 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
   ! grep -q 'copy' "$tmp/typescript"
   ok 'no progress with --quiet'
 else
