@@ -147,10 +147,9 @@ static const struct direction {
     const char *name;
     bool in, out;       /* does it write to the device, to the host; both: half the buffer each */
     bool limit_in_text; /* the course's layout shows the limit under H2D only */
-    bool judged;        /* by --min-efficiency */
 } directions[] = {
-    {.name = "H2D", .in = true, .limit_in_text = true, .judged = true},
-    {.name = "D2H", .out = true, .judged = true},
+    {.name = "H2D", .in = true, .limit_in_text = true},
+    {.name = "D2H", .out = true},
     {.name = "BiD", .in = true, .out = true, .limit_in_text = true}, /* with --bidir */
 };
 
@@ -3136,7 +3135,7 @@ static enum exit_code judge_efficiency(const struct run *run) {
         for (int d = 0; d < run->ndirections; d++) {
             double pinned = summarize(run, gpu, &directions[d]).mean[PINNED], limit = gpu_limit(run, gpu, true);
             double percent = pinned / limit * 100;
-            if (!directions[d].judged || percent >= minimum) continue;
+            if ((directions[d].in && directions[d].out) || percent >= minimum) continue; /* BiD is not judged */
             if (isnan(percent)) {
                 complain("--min-efficiency %g: GPU %d %s can't be judged, %s", minimum, gpu->index, directions[d].name,
                          gpu->why[0]    ? "the GPU failed"

@@ -153,14 +153,9 @@ lacks 'csv: not beside the rows' 'memcpy by one core'
 
 # Not after Ctrl-C.
 SIM_DELAY=10 SIM_ORDER=$tmp/order launch -s 64K -i 10000 -x -T 1
-i=0
-until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
-  sleep 0.02
-  i=$((i + 1))
-done
+await grep -q copy-end "$tmp/order"
 kill -INT "$pid"
-wait "$pid"
-status=$?
+reap
 exits 'Ctrl-C' 130
 lacks 'nothing is explained after it' 'Why|What helps|memcpy by'
 

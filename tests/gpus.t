@@ -107,14 +107,9 @@ exits 'Ctrl-C while all are driven' 130
 grep -q '"status":"interrupted",' "$tmp/out" && [ "$(wc -l <"$tmp/out")" = 1 ] && [ "$(tail -c 2 "$tmp/out")" = '}' ]
 ok 'and the object is closed'
 SIM_DELAY=2 SIM_ORDER=$tmp/order launch -s 64K -i 100000 -d 0,1
-i=0
-until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
-  sleep 0.02
-  i=$((i + 1))
-done
+await grep -q copy-end "$tmp/order"
 kill -INT "$pid"
-wait "$pid"
-status=$?
+reap
 exits 'Ctrl-C in the first of two' 130
 is 'the second gets a word' "$(sed -n '/^GPU: .*GPU 1,/,$p' "$tmp/out" | grep '^note')" 'note: interrupted before it was measured'
 out 'and the first one too' '^note: interrupted: [01] of 2 rows are whole(, one holds fewer copies)?$'

@@ -99,14 +99,9 @@ SIM_MEM=10 kept 'no GPU memory' 1 -s 64K -i 1 -w 0
 for method in malloc-host register staged; do
   echo unwritten >"$tmp/left"
   SIM_DELAY=5 SIM_LEFT=$tmp/left SIM_ORDER=$tmp/order launch -s 64K -i 1000 -m $method
-  i=0
-  until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
-    sleep 0.02
-    i=$((i + 1))
-  done
+  await grep -q copy-end "$tmp/order"
   kill -INT "$pid"
-  wait "$pid"
-  status=$?
+  reap
   exits "Ctrl-C with --pin $method" 130
   is "Ctrl-C with --pin $method: all is given back" "$(cat "$tmp/left")" ''
   rm -f "$tmp/order"
