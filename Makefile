@@ -75,12 +75,15 @@ DEVICE := $(wildcard $(DEVICES))
 run: all $(if $(DEVICE),,sim) ## build and measure; with no NVIDIA device at all, show a simulated table
 	@sh tests/run.sh $(BUILT) '$(if $(DEVICE),,$(SIMULATED))' $(ARGS)
 
+# A test that hangs is killed after 20 minutes, with all that it started.
+TEST = timeout -s KILL 1200 sh
+
 check: all sim ## run the tests (they need no GPU)
 	@command -v prove >/dev/null || { echo 'check: the tests need prove: apt-get install perl' >&2; exit 1; }
-	SIM="$$(readlink -f $(SIMULATED))" prove -j$(JOBS) --exec sh tests
+	SIM="$$(readlink -f $(SIMULATED))" prove -j$(JOBS) --exec '$(TEST)' tests
 
 check-gpu: all ## run the checks that need a GPU
-	prove --verbose --exec sh tests/gpu.sh
+	prove --verbose --exec '$(TEST)' tests/gpu.sh
 
 bench: all $(BUILD)/bare ## measure the program itself on a GPU machine
 	BARE=$(BUILD)/bare sh tests/bench.sh

@@ -6,6 +6,7 @@ top=$(dirname "$here")
 SIM=${SIM:-$top/build/dma_bandwidth_sim}
 tmp=$(mktemp -d) || exit 1
 trap 'log_json; log_files; rm -rf "$tmp"' EXIT
+trap 'exit 1' PIPE # prove was stopped
 count=0
 asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
 export asan

@@ -26,6 +26,6 @@ for series; do
     done
   done
   SIM=$PWD/build/toolkits/$series-gcc-static-gnu11/dma_bandwidth_sim \
-    prove --quiet --exec sh tests/sizes.t tests/usage.t tests/data.t tests/link.t tests/driver.t tests/formats.t tests/explain.t
+    prove --quiet --exec 'timeout -s KILL 1200 sh' tests/sizes.t tests/usage.t tests/data.t tests/link.t tests/driver.t tests/formats.t tests/explain.t
 done
 echo "toolkits: $built builds"
