@@ -228,14 +228,10 @@ if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   bound() {
     rm -f "$tmp/order"
     SIM_DELAY=5 SIM_ORDER=$tmp/order launch -s 64K -i 100000 "$@"
-    i=0
-    until grep -q copy-end "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
-      sleep 0.02
-      i=$((i + 1))
-    done
+    await grep -q copy-end "$tmp/order"
     sed -n 's/^Cpus_allowed_list:[^0-9]*//p' "/proc/$pid/status"
     kill "$pid"
-    wait "$pid"
+    reap
   }
   own=$(sed -n 's/^Cpus_allowed_list:[^0-9]*//p' /proc/self/status)
   export SIM_CPUS=1

@@ -34,9 +34,9 @@ done
 
 # Names from outside, whatever bytes they hold.
 cat >"$tmp/names.py" <<'P'
-"""names.py BASE LIST: the reports BASE.* and the output of --list hold the name in the environment's NAME as far as it
-is UTF-8 and no control character, and nothing that would disturb a reader or a terminal."""
-import csv, json, os, sys, unicodedata
+"""names.py FOLDER...: in each, the reports name.* and list, the output of --list, hold the name in the file wanted as far
+as it is UTF-8 and no control character, and nothing that would disturb a reader or a terminal. Prints what is wrong."""
+import csv, json, sys, unicodedata
 import xml.etree.ElementTree as xml
 
 def clean(data, what):
@@ -48,43 +48,54 @@ def clean(data, what):
 def bare(text):
     return text.replace("?", "")
 
-base, listing = sys.argv[1:3]
-wanted = os.environb[b"NAME"].decode("utf-8", "ignore")
-wanted = bare("".join(c for c in wanted if unicodedata.category(c) != "Cc" and ord(c) & 0xFFFE != 0xFFFE))
-reports = {s: clean(open(base + s, "rb").read(), s) for s in (".txt", ".md", ".csv", ".json", ".svg")}
-name = json.loads(reports[".json"])["gpus"][0]["name"]
-assert bare(name) == wanted, (name, wanted)
-assert ("?" in name) == (len(name.encode()) != len(bare(name).encode()))
-rows = list(csv.reader(open(base + ".csv", encoding="utf-8", newline="")))
-assert len(rows) == 3 and len({len(row) for row in rows}) == 1, rows
-assert {row[rows[0].index("gpu_name")] for row in rows[1:]} == {name}, rows
-assert "GPU:  " + name + "\n" in reports[".txt"]
-assert clean(open(listing, "rb").read(), "list").startswith("0  " + name + "  GPU-")
-heading = reports[".md"].split("\n")[0]
-assert heading.startswith("### ") and "<b" not in heading.replace("\\<", ""), heading
-plain = "".join(c for i, c in enumerate(heading) if c != "\\" or heading[i - 1 : i] == "\\")
-title = [e.text for e in xml.fromstring(reports[".svg"]).iter() if e.get("class") == "title"][0]
-assert title == (name if len(name) <= 36 else name[:36] + "…"), (title, name)
+def check(folder):
+    wanted = open(folder + "/wanted", "rb").read().decode("utf-8", "ignore")
+    wanted = bare("".join(c for c in wanted if unicodedata.category(c) != "Cc" and ord(c) & 0xFFFE != 0xFFFE))
+    files = ("name.txt", "name.md", "name.csv", "name.json", "name.svg", "list")
+    text, markdown, table, run, chart, listing = (clean(open(folder + "/" + f, "rb").read(), f) for f in files)
+    name = json.loads(run)["gpus"][0]["name"]
+    assert bare(name) == wanted, (name, wanted)
+    assert ("?" in name) == (len(name.encode()) != len(bare(name).encode()))
+    rows = list(csv.reader(open(folder + "/name.csv", encoding="utf-8", newline="")))
+    assert len(rows) == 3 and len({len(row) for row in rows}) == 1, rows
+    assert {row[rows[0].index("gpu_name")] for row in rows[1:]} == {name}, rows
+    assert "GPU:  " + name + "\n" in text
+    assert listing.startswith("0  " + name + "  GPU-")
+    heading = markdown.split("\n")[0]
+    assert heading.startswith("### ") and "<b" not in heading.replace("\\<", ""), heading
+    title = [e.text for e in xml.fromstring(chart).iter() if e.get("class") == "title"][0]
+    assert title == (name if len(name) <= 36 else name[:36] + "…"), (title, name)
+
+for folder in sys.argv[1:]:
+    try:
+        check(folder)
+    except Exception as why:
+        print(open(folder + "/wanted", "rb").read(), repr(why))
 P
 long=$(printf 'NVIDIA %0139d' 0)
 if command -v python3 >/dev/null; then
+  n=0
   for bytes in 'A100' 'a"b' 'a,b' 'a|b' 'a\\b' "a'b" '<b>&amp;</b>' '<!--' ']]>' '*a*_b_`c`[d](e)#~' '%%s%%n%%d' '\303\251 \346\230\276' \
     '\033[31mred' '\033]0;title\007' 'a\nb' 'a\rb' 'a\tb' '\001\002\036\037' 'a\177b' '\302\200\302\205\302\233[2J\302\237' \
     '\233[2J' '\355\240\200' 'a\377b' '\376\377' 'cut \303' '\303(' '\360\237\230' '\360\237\230\200' '\300\257' \
     '\340\200\257' '\360\200\200\257' '\301\277' '\364\220\200\200' '\370\210\200\200\200' '\200' '\357\277\276' '\357\277\277' "$long" \
     'x\346\230\276xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; do
+    n=$((n + 1))
+    at=$tmp/name$n
+    mkdir "$at"
     # shellcheck disable=SC2059
     name=$(printf "$bytes")
+    printf %s "$name (simulated)" >"$at/wanted" # the simulator says so of a name
     SIM_NAME=$name run -l
-    cp "$tmp/out" "$tmp/list"
-    rm -f "$tmp"/name.*
-    # The simulator says of a name that it is simulated.
-    SIM_NAME=$name run -s 64K -i 1 -w 0 -o "$tmp/name.txt" -o "$tmp/name.md" -o "$tmp/name.csv" -o "$tmp/name.json" -o "$tmp/name.svg"
-    NAME="$name (simulated)" python3 "$tmp/names.py" "$tmp/name" "$tmp/list" >"$tmp/err" 2>&1 &&
-      { ! command -v xmllint >/dev/null || xmllint --noout "$tmp/name.svg" 2>"$tmp/err"; } &&
-      { ! command -v jq >/dev/null || jq -e .gpus "$tmp/name.json" >/dev/null; }
-    ok "name: $(printf %.30s "$bytes")"
+    cp "$tmp/out" "$at/list"
+    SIM_NAME=$name run -s 64K -i 1 -w 0 -o "$at/name.txt" -o "$at/name.md" -o "$at/name.csv" -o "$at/name.json" -o "$at/name.svg"
+    exits "name: $(printf %.30s "$bytes")" 0
   done
+  is 'odd names: nothing is wrong in any format' "$(python3 "$tmp/names.py" "$tmp"/name[0-9]* 2>&1)" ''
+  ! command -v xmllint >/dev/null || xmllint --noout "$tmp"/name[0-9]*/name.svg 2>"$tmp/err"
+  ok 'odd names: every picture is well-formed'
+  ! command -v jq >/dev/null || jq -e .gpus "$tmp"/name[0-9]*/name.json >/dev/null 2>"$tmp/err"
+  ok 'odd names: every object is'
 else
   skip 'odd names' 'no python3'
 fi

@@ -16,7 +16,7 @@ keep() {
   shift
   run -f json "$@"
   [ "$status" = "$want" ] && [ "$(wc -l <"$tmp/out")" = 1 ] &&
-    [ "$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["exit_status"])' "$tmp/out")" = "$want" ]
+    [ "$(sed -n 's/.*"exit_status":\([0-9]*\),.*/\1/p' "$tmp/out")" = "$want" ]
   ok "one object, status $want in it: $*" "status $want"
   kept=$((kept + 1))
   cat "$tmp/out" >>"$tmp/all"

@@ -146,19 +146,10 @@ fi
 
 # Ctrl-C in the middle.
 rm -f "$tmp/order"
-SIM_DELAY=2 SIM_ORDER=$tmp/order SIM_LEFT=$tmp/left launch -m staged -T 4 -s 5M -i 10000
-i=0
-until grep -q 'copy-end h2d pinned' "$tmp/order" 2>/dev/null || [ $i -gt 400 ]; do
-  grep -q 'h2d pageable' "$tmp/order" 2>/dev/null && break
-  sleep 0.02
-  i=$((i + 1))
-done
+SIM_DELAY=2 SIM_ORDER=$tmp/order SIM_LEFT=$tmp/left launch -m staged -T 4 -s 5M -i 500
+await grep -q 'copy-end h2d pinned' "$tmp/order"
 kill -INT "$pid"
-(sleep 20 && kill -KILL "$pid") 2>/dev/null &
-watch=$!
-wait "$pid"
-status=$?
-kill $watch
+reap
 exits 'Ctrl-C' 130
 is 'Ctrl-C: all is given back' "$(cat "$tmp/left")" ''
 

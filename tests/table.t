@@ -112,12 +112,12 @@ for iters in 5 4; do
   fi
 done
 
-# Rows appear as they are measured, also into a pipe and in every format with rows: each copy takes 0.2 s here, so
+# Rows appear as they are measured, also into a pipe and in every format with rows: each copy takes 0.1 s here, so
 # the last row is a long time off when the first is there.
 for format in text markdown csv; do
   log_json
   mkfifo "$tmp/pipe.$format"
-  SIM_DELAY=200 perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" -s 1K:256K -i 2 -w 0 -f $format >"$tmp/pipe.$format" 2>"$tmp/err" &
+  SIM_DELAY=100 perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" -s 1K:256K -i 2 -w 0 -f $format >"$tmp/pipe.$format" 2>"$tmp/err" &
   pid=$!
   grep -m 1 H2D <"$tmp/pipe.$format" >"$tmp/out"
   ! ended "$pid"
@@ -126,7 +126,7 @@ for format in text markdown csv; do
   kill -KILL "$pid"
   wait "$pid" 2>/dev/null
 done
-SIM_DELAY=100 launch -s 1K:64K -i 1 -w 0
+SIM_DELAY=50 launch -s 1K:64K -i 1 -w 0
 await grep -q ' H2D ' "$tmp/out"
 ok 'the first row appears in a file'
 ! grep -q 64KB "$tmp/out" && ! grep -q Summary "$tmp/out"
