@@ -24,9 +24,9 @@ TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SOURCE = open(os.path.join(TOP, "dma_bandwidth.c"), encoding="utf-8").read()
 OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=", "&&": "||", "||": "&&", "+": "-",
              "-": "+", "*": "/", "/": "*", "++": "--", "+=": "-=", "true": "false", "false": "true", "!": ""}
-# Quick ones first. The tests of the Makefile, of random command lines and of failing calls cost too much here.
+# Quick ones first. The tests of the Makefile, of random command lines and under valgrind cost too much here.
 TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
-         "surroundings ending table").split()
+         "surroundings ending faults table").split()
 ALONE = {"table": threading.Lock()}  # it takes 12 GB of memory
 
 

@@ -130,6 +130,13 @@ failing 1 cudaEventSynchronize:30 3
 SIM_FAIL=cudaMemcpyAsync:1:cudaErrorInvalidValue run -m staged -T 2 -s 64K -i 1 -w 0
 is 'what failed, and where' "$(cat "$tmp/err")" 'dma_bandwidth: GPU 0: 64KB H2D pinned: cudaMemcpyAsync: cudaErrorInvalidValue (invalid argument)'
 is 'the cell after it is whole' "$(grep -c ' GB/s .* GB/s .*x ' "$tmp/out")" 1
+# Of 32 chunks the first fails at once, while each that the other thread copies takes 20 ms.
+rm -f "$tmp/order"
+SIM_FAIL=cudaMemcpyAsync:1:cudaErrorInvalidValue SIM_DELAY=20 SIM_ORDER=$tmp/order kill_after -m staged -T 2 -s 64M -i 1 -w 0
+exits 'one thread fails' 1
+[ "$(grep -c 'copy-begin h2d pinned' "$tmp/order")" -lt 20 ]
+ok 'the other takes no further chunk' "fewer than 20 copies
+came: $(grep -c 'copy-begin h2d pinned' "$tmp/order")"
 libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
 cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
 if [ -f "$libc" ] && [ -z "$asan" ]; then
