@@ -108,6 +108,7 @@ struct output {
     const char *path;
     const struct writer *writer;
     char target[PATH_MAX]; /* `path` without symbolic links */
+    bool failed;           /* it could not be written */
 };
 
 struct options {
@@ -199,7 +200,7 @@ struct gpu {
     struct link link;
     unsigned busy_percent, busy_processes; /* before the run */
     int far_cpus;                          /* CPUs of the caller's own choice that are not near the GPU */
-    size_t huge_missing;                   /* bytes of --pin huge that the kernel put into small pages */
+    size_t huge_missing;                   /* bytes of a buffer that asks for 2 MB pages and did not get them */
     bool ready;                            /* it was set up */
     char why[WHY];                         /* why nothing more can be measured on it */
     struct row *rows;                      /* run->nrows of them; owned */
@@ -220,7 +221,8 @@ struct run {
     const struct options *opt;
     struct gpu gpus[MAX_GPUS + 1]; /* ngpus of them, then the totals */
     int ngpus, visible, nrows, ndirections;
-    int threads; /* of staged copies */
+    int threads;     /* of staged copies */
+    int label_width; /* of the text table's column of sizes */
     enum exit_code status;
     char error[WHY];     /* why there was nothing to measure */
     bool interrupted;    /* before everything was measured */
@@ -796,17 +798,17 @@ static const struct memory huge_memory = {
     .choice.name = "pageable host", .get = get_huge, .release = free_malloc, .huge = true};
 
 /* A row of this table is a method of --pin; the first is the default. */
-enum { MALLOC_HOST, REGISTER, HUGE, WRITE_COMBINED, STAGED };
+enum { MALLOC_HOST, REGISTER, HUGE_PAGES, WRITE_COMBINED, STAGED };
 static const struct memory pin_methods[] = {
     [MALLOC_HOST] = {{"malloc-host", "cudaMallocHost"}, cudaMallocHost, cudaFreeHost, .pinned = true},
     [REGISTER] =
         {{"register", "malloc, then cudaHostRegister"}, get_malloc, free_malloc, .pinned = true, .registered = true},
-    [HUGE] = {{"huge", "2 MB pages, then cudaHostRegister"},
-              get_huge,
-              free_malloc,
-              .pinned = true,
-              .registered = true,
-              .huge = true},
+    [HUGE_PAGES] = {{"huge", "2 MB pages, then cudaHostRegister"},
+                    get_huge,
+                    free_malloc,
+                    .pinned = true,
+                    .registered = true,
+                    .huge = true},
     [WRITE_COMBINED] = {{"write-combined", "cudaHostAllocWriteCombined"},
                         get_write_combined,
                         cudaFreeHost,
@@ -831,13 +833,13 @@ static void free_memory(const struct memory *memory, void *at) {
     memory->release(at);
 }
 
-/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. Returns
- * whether it could be done. */
+/* Gives whole pages back to the kernel: reads then see the zero page, as after a fresh malloc. Returns whether
+ * it could be done; if not, errno is set, or 0 where the buffer holds no whole page. */
 static bool drop_pages(unsigned char *buffer, size_t bytes) {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     uintptr_t begin = ((uintptr_t)buffer + page - 1) / page * page;
     uintptr_t end = ((uintptr_t)buffer + bytes) / page * page;
-    errno = EINVAL; /* a buffer without a whole page */
+    errno = 0; /* where no page is whole */
     return end > begin && madvise((void *)begin, end - begin, MADV_DONTNEED) == 0;
 }
 
@@ -879,7 +881,7 @@ struct staged {
     struct transfer transfer;
     _Atomic size_t next;          /* chunk that is to be taken */
     _Atomic bool waiting, ending; /* for the gate to be made, which takes their number; for the last time */
-    bool direct;                  /* to compare: cudaMemcpyAsync from malloc'd memory itself, without buffers */
+    bool direct;                  /* to compare: cudaMemcpyAsync of malloc'd memory itself, without buffers */
 };
 #define NO_CHUNK SIZE_MAX
 
@@ -967,17 +969,18 @@ static void staged_stop(struct staged *s) {
     *s = (struct staged){.count = 0};
 }
 
-/* Starts the threads, on the CPUs that this thread may use, and gets their buffers. Returns false on
- * failure, with nothing left to stop: why in `why`. */
-static bool staged_start(struct staged *s, int device, int threads, char why[WHY]) {
+/* Starts the threads, on the CPUs that this thread may use, and gets their buffers unless they work without.
+ * Returns false on failure, with nothing left to stop: why in `why`. */
+static bool staged_start(struct staged *s, int device, int threads, bool direct, char why[WHY]) {
     bool good = true;
-    *s = (struct staged){.device = device, .threads = threads, .waiting = true};
+    *s = (struct staged){.device = device, .threads = threads, .direct = direct, .waiting = true};
     s->stagers = calloc((size_t)threads, sizeof *s->stagers);
     if (!s->stagers) return !cuda_failed(cudaErrorMemoryAllocation, "starting staged copies", why);
     for (struct stager *me = s->stagers; good && me < s->stagers + threads; me++) {
         me->all = s;
+        cudaError_t error_of_buffer = direct ? cudaSuccess : cudaMallocHost((void **)&me->buffer, 2 * CHUNK);
         good =
-            !(cuda_failed(cudaMallocHost((void **)&me->buffer, 2 * CHUNK), "cudaMallocHost", why) ||
+            !(cuda_failed(error_of_buffer, "cudaMallocHost", why) ||
               cuda_failed(cudaStreamCreate(&me->stream), "cudaStreamCreate", why) ||
               cuda_failed(cudaEventCreateWithFlags(&me->copied[0], cudaEventDisableTiming), "cudaEventCreate", why) ||
               cuda_failed(cudaEventCreateWithFlags(&me->copied[1], cudaEventDisableTiming), "cudaEventCreate", why));
@@ -1209,7 +1212,9 @@ static bool prepare_cell(struct bench *b) {
     cell->samples = malloc(2 * (size_t)b->opt->iters * sizeof *cell->samples);
     if (!cell->samples) return !cuda_failed(cudaErrorMemoryAllocation, "keeping the samples", cell->why);
     if (t.in && b->opt->untouched && b->kind == PAGEABLE && !drop_pages(t.host, t.in)) {
-        snprintf(cell->why, WHY, "--untouched: the kernel does not take the pages back: %s", strerror(errno));
+        if (errno)
+            snprintf(cell->why, WHY, "--untouched: the kernel does not take the pages back: %s", strerror(errno));
+        else snprintf(cell->why, WHY, "--untouched: a buffer this small has no page of its own");
         return false;
     }
     if (b->kind == PINNED) staged_spoil(&b->staged);
@@ -1322,6 +1327,12 @@ static bool open_gpu(struct bench *b) {
                                   cuda_failed(cudaEventCreate(&b->stop), "cudaEventCreate", why));
 }
 
+/* Notes how much of a buffer that asks for 2 MB pages, and was written, did not get them; the most of all. */
+static void count_small_pages(struct gpu *gpu, const void *at, size_t bytes) {
+    size_t whole = (bytes + huge_page - 1) / huge_page * huge_page, huge = huge_bytes(at, whole);
+    if (whole > huge && whole - huge > gpu->huge_missing) gpu->huge_missing = whole - huge;
+}
+
 /* Gets all buffers, and starts the threads of staged copies. */
 static void get_buffers(const struct run *run, struct bench *b) {
     struct buffer *buffers = b->buffers;
@@ -1332,12 +1343,10 @@ static void get_buffers(const struct run *run, struct bench *b) {
     get_buffer(b, PAGEABLE, buffers[DEVICE].bytes, 1);
     b->words = malloc((buffers[DEVICE].bytes / PAGE + 2) * sizeof *b->words);
     if (!b->words) cuda_failed(cudaErrorMemoryAllocation, "preparing the data check", b->gpu->why);
-    if (buffers[PINNED].bytes && b->opt->pin->huge) {
-        size_t whole = (buffers[PINNED].bytes + huge_page - 1) / huge_page * huge_page,
-               huge = huge_bytes(buffers[PINNED].at, whole);
-        b->gpu->huge_missing = whole > huge ? whole - huge : 0;
-    }
-    if (buffers[PINNED].bytes && b->opt->pin->staged && !staged_start(&b->staged, b->gpu->index, run->threads, why)) {
+    if (buffers[PINNED].bytes && b->opt->pin->huge)
+        count_small_pages(b->gpu, buffers[PINNED].at, buffers[PINNED].bytes);
+    if (buffers[PINNED].bytes && b->opt->pin->staged &&
+        !staged_start(&b->staged, b->gpu->index, run->threads, false, why)) {
         for (int i = 0; i < b->opt->nsizes; i++) fail_size(b, PINNED, b->opt->sizes[i], why);
         note_if_lost(b->gpu, why);
     }
@@ -1570,7 +1579,7 @@ static const struct way {
     [BY_STAGES] = {"staged", &pageable_memory, copy_staged, SWEEP, false},
     [BY_STAGES_HUGE] = {"staged, 2 MB pages,", &huge_memory, copy_staged, ALL, false},
     [FROM_MALLOC_HOST] = {"pinned: cudaMallocHost", &pin_methods[MALLOC_HOST], copy_plain, ONE, false},
-    [FROM_HUGE] = {"pinned: 2 MB pages, registered", &pin_methods[HUGE], copy_plain, ONE, false},
+    [FROM_HUGE] = {"pinned: 2 MB pages, registered", &pin_methods[HUGE_PAGES], copy_plain, ONE, false},
 };
 
 /* Makes copies for a tenth of a second, three at the most, and returns the median rate in GB/s; NAN if one
@@ -1590,10 +1599,10 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct help *help = &e->helps[e->nhelps - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    if (!way->memory->pinned && !way->direct) drop_pages(host, e->bytes);
+    bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes));
     double seconds =
         (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? help->cost_s : 0);
-    if (!way->direct) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
+    if (fresh) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
     help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
     help->gbps[USE_H2D] = time_way(b, way->copy, t, why);
@@ -1620,12 +1629,12 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     if (got && way->memory->pinned) help->pinned = e->bytes;
     if (help->pinned) help->cost_s = now() - start;
     start = now();
-    if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, why)) {
-        b->staged.direct = way->direct;
+    if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, way->direct, why)) {
         help->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
         help->cost_s = now() - start;
     }
     if (!why[0]) measure_uses(b, way, host, why);
+    if (got && way->memory->huge) count_small_pages(b->gpu, host, e->bytes);
     if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", help->method, why);
     if (why[0]) note_if_lost(b->gpu, why);
     staged_stop(&b->staged);
@@ -1745,9 +1754,11 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
                  : share < 1.3       ? "as a CPU copying into a pinned staging buffer would"
                                      : "more than one core's plain copy gives");
     set_figure(f++, "memcpy_gbps", e->memcpy_gbps, "%.1f GB/s for memcpy by one core%s", e->memcpy_gbps, text);
-    set_figure(f++, "d2h_cold_gbps", cold,
-               "%.1f GB/s for D2H into memory that nobody touched yet, %.1f GB/s into it again: first touch %s", cold,
-               warm, cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
+    text[0] = 0;
+    if (!isnan(warm))
+        snprintf(text, WHY, ", %.1f GB/s into it again: first touch %s", warm,
+                 cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
+    set_figure(f++, "d2h_cold_gbps", cold, "%.1f GB/s for D2H into memory that nobody touched yet%s", cold, text);
     set_figure(f++, "d2h_warm_gbps", warm, "%s", "");
     copies = paid_after(e, malloc_host, text);
     set_figure(f++, "malloc_host_s_per_gb", malloc_host, "%.3f s per GB for cudaMallocHost%s", malloc_host, text);
@@ -1756,12 +1767,18 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
     set_figure(f++, "register_s_per_gb", e->register_s_per_gb, "%.3f s per GB for cudaHostRegister of written memory%s",
                e->register_s_per_gb, text);
     set_figure(f++, "register_paid_after_copies", copies, "%s", "");
-    set_figure(f++, "threads_h2d_gbps", threads,
-               "%.1f GB/s for pageable H2D by %d threads at once, %.1f GB/s by one: %s", threads, run->threads, one,
-               threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
+    text[0] = 0;
+    if (!isnan(one))
+        snprintf(text, WHY, ", %.1f GB/s by one: %s", one,
+                 threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
+    set_figure(f++, "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
+               run->threads, text);
     page_policy(policy);
-    set_figure(f, "page_policy", policy[0] ? 0 : NAN, "%s: transparent huge pages, malloc gets %s", policy,
-               strcmp(policy, "always") ? "4 KiB pages unless a program asks for more" : "2 MiB pages where it can");
+    set_figure(f, "page_policy", policy[0] ? 0 : NAN, "transparent huge pages are set to \"%s\": malloc gets %s",
+               policy,
+               strcmp(policy, "always") == 0  ? "2 MiB pages where it can"
+               : strcmp(policy, "never") == 0 ? "4 KiB pages, also where a program asks for more"
+                                              : "4 KiB pages unless a program asks for more");
     strcpy(f->word, policy);
 }
 
@@ -1830,11 +1847,11 @@ static void put_some(FILE *out, const char *text, const struct escapes *escapes,
 }
 
 /* Writes all of a text. */
-static void put(FILE *out, const char *text, const struct escapes *escapes) { put_some(out, text, escapes, -1); }
+static void put(FILE *out, const char *text, const struct escapes *escapes) { put_some(out, text, escapes, INT_MAX); }
 
-/* Writes a GPU's name as headings have it; a chart has room for 36 characters of it. */
-static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes) {
-    put_some(out, gpu->name, escapes, escapes == &xml_escapes ? 36 : -1);
+/* Writes a GPU's name as headings have it, at most `most` characters of it. */
+static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes, int most) {
+    put_some(out, gpu->name, escapes, most);
     if (run->visible > 1 && !gpu->total) fprintf(out, " (GPU %d, %s)", gpu->index, gpu->bus_id);
 }
 
@@ -1897,11 +1914,11 @@ struct place {
 
 /* Returns the width of the column of sizes in the text table: the course's, or the longest label's. */
 enum { LABEL_WIDTH = 6 };
-static int label_width(const struct run *run) {
+static int widest_label(const struct options *opt) {
     int width = LABEL_WIDTH;
     char size[32];
-    for (int i = 0; i < run->opt->nsizes; i++) {
-        int n = (int)strlen(size_label(run->opt->sizes[i], size));
+    for (int i = 0; i < opt->nsizes; i++) {
+        int n = (int)strlen(size_label(opt->sizes[i], size));
         if (n > width) width = n;
     }
     return width;
@@ -2022,7 +2039,9 @@ static void note_settings(struct notes *to, const struct run *run, const struct 
                  "other");
     if (opt->no_verify) note(to, "the data that arrived was not checked (--no-verify)");
     if (gpu->huge_missing)
-        note(to, "the kernel put %zu MB of the pinned buffer into small pages: see /sys/kernel/mm/transparent_hugepage",
+        note(to,
+             "the kernel put %zu MB of a buffer that asks for 2 MB pages into small ones: see "
+             "/sys/kernel/mm/transparent_hugepage",
              (gpu->huge_missing + MIB - 1) / MIB);
 }
 
@@ -2103,7 +2122,7 @@ static void put_notes(struct notes to, const struct run *run, const struct gpu *
  * In text every column begins with a blank, whatever it holds. */
 static void put_row(FILE *out, const struct place *p, bool markdown) {
     char text[STATUS_SIZE];
-    int wider = label_width(p->run) - LABEL_WIDTH;
+    int wider = p->run->label_width - LABEL_WIDTH;
     for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
         if (!c->heading) continue;
         const char *shown = p->row ? column_text(c, p, text) : c->heading;
@@ -2158,12 +2177,12 @@ static void text_begin(FILE *out, const struct run *run, const struct gpu *gpu) 
     char text[64];
     if (!gpu) return;
     fprintf(out, "%s%s\nCPU↔GPU DMA Bandwidth Test (C + libcudart)\nGPU:  ", gpu == run->gpus ? "" : "\n", line);
-    put_name(out, run, gpu, &text_escapes);
+    put_name(out, run, gpu, &text_escapes, INT_MAX);
     if (!gpu->total) fprintf(out, "\nLink: %s", link_label(&gpu->link, text));
     fprintf(out, "\n%s\n%s", line, gpu->ready ? "\n" : "");
     if (!gpu->ready) return;
     put_row(out, &(struct place){run, gpu, NULL}, false);
-    for (int i = 0; i < 60 + label_width(run); i++) fputc('-', out);
+    for (int i = 0; i < 60 + run->label_width; i++) fputc('-', out);
     fputc('\n', out);
 }
 
@@ -2198,7 +2217,7 @@ static void markdown_begin(FILE *out, const struct run *run, const struct gpu *g
     char text[96];
     if (!gpu) return;
     fprintf(out, "%s### ", gpu == run->gpus ? "" : "\n");
-    put_name(out, run, gpu, &markdown_escapes);
+    put_name(out, run, gpu, &markdown_escapes, INT_MAX);
     if (!gpu->total) fprintf(out, ", %s", link_label(&gpu->link, text));
     fprintf(out, ": cudaMemcpy, median of %d cop%s, pinned by %s\n", run->opt->iters,
             run->opt->iters == 1 ? "y" : "ies", pin_label(run, text));
@@ -2421,12 +2440,6 @@ static void json_end(FILE *out, const struct run *run, const struct gpu *gpu) {
          (int)run->status, run->error);
 }
 
-/* A format that is written whole at its end has nothing to do before. */
-static void no_begin(FILE *out, const struct run *run, const struct gpu *gpu) { (void)out, (void)run, (void)gpu; }
-static void no_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
-    (void)out, (void)run, (void)gpu, (void)row;
-}
-
 /* ---- Chart -----------------------------------------------------------------------------------
  * An SVG that needs nothing else. Per GPU it has a block with a column for each direction and two bars
  * for each size, and with --explain one for "What helps". Bars lie on their side, so that every label
@@ -2543,7 +2556,7 @@ static void chart_head(FILE *out, const struct run *run, const struct gpu *gpu, 
     const struct options *opt = run->opt;
     char text[96];
     fprintf(out, "<text class=\"title\" x=\"12\" y=\"%.0f\">", top + 24);
-    put_name(out, run, gpu, &xml_escapes);
+    put_name(out, run, gpu, &xml_escapes, 36);
     fprintf(out, "</text>\n<text x=\"12\" y=\"%.0f\">%s%s%.10s, median of %d after %d</text>\n", top + 46,
             gpu->total ? "" : link_label(&gpu->link, text), gpu->total ? "" : ", ", run->time, opt->iters, opt->warmup);
     if (opt->untouched || opt->parallel)
@@ -2589,27 +2602,42 @@ static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     fputs("</svg>\n", out);
 }
 
-/* A row of this table is an output format. begin and end get the document first and last (no GPU), and in
- * between every GPU and the totals; standard output gets rows as they are measured. */
+/* Traits of a format: it is written whole at the end; it can show --list; it tells the exit status. */
+enum { AT_END = 1, LISTS = 2, TELLS_STATUS = 4 };
+
+/* A row of this table is an output format. Standard output gets rows as they are measured, unless the format
+ * is written at the end. begin and end are called for every GPU and for the totals, and with no GPU for the
+ * document itself, before and behind these. */
 static const struct writer {
     struct choice choice;
     const char *suffix; /* of --output's files */
     void (*begin)(FILE *, const struct run *, const struct gpu *);
     void (*row)(FILE *, const struct run *, const struct gpu *, const struct row *);
     void (*end)(FILE *, const struct run *, const struct gpu *);
+    int traits;
 } writers[] = {
-    {{"text", "the table and summaries"}, ".txt", text_begin, text_row, text_end},
-    {{"markdown", "a GitHub table for notes"}, ".md", markdown_begin, markdown_row, markdown_end},
-    {{"csv", "one line per row; notes on stderr"}, ".csv", csv_begin, csv_row, csv_end},
-    {{"json", "one object on one line"}, ".json", no_begin, no_row, json_end},
-    {{"svg", "a bar chart"}, ".svg", no_begin, no_row, svg_end},
+    {{"text", "the table and summaries (.txt)"}, ".txt", text_begin, text_row, text_end, LISTS},
+    {{"markdown", "a GitHub table for notes (.md)"}, ".md", markdown_begin, markdown_row, markdown_end, 0},
+    {{"csv", "a row a line, notes to stderr (.csv)"}, ".csv", csv_begin, csv_row, csv_end, 0},
+    {{"json", "one object on one line (.json)"}, ".json", NULL, NULL, json_end, AT_END | LISTS | TELLS_STATUS},
+    {{"svg", "a bar chart (.svg)"}, ".svg", NULL, NULL, svg_end, AT_END},
 };
+
+/* Writes what a format has before a GPU's rows, or before the document (no GPU). */
+static void write_begin(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
+    if (writer->begin) writer->begin(out, run, gpu);
+}
+
+/* Writes a row that was measured or failed, if the format has rows. */
+static void write_row(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu,
+                      const struct row *row) {
+    if (writer->row && row_begun(row)) writer->row(out, run, gpu, row);
+}
 
 /* Writes a GPU, or the totals, as far as there is something to say of it. */
 static void write_gpu(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
-    writer->begin(out, run, gpu);
-    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
-        if (row_begun(row)) writer->row(out, run, gpu, row);
+    write_begin(out, writer, run, gpu);
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) write_row(out, writer, run, gpu, row);
     writer->end(out, run, gpu);
 }
 
@@ -2620,7 +2648,7 @@ static bool write_report(FILE *out, const struct writer *writer, const struct ru
     size_t length = 0;
     FILE *memory = open_memstream(&text, &length);
     if (!memory) return false;
-    writer->begin(memory, run, NULL);
+    write_begin(memory, writer, run, NULL);
     for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++)
         if (gpu->ready || gpu < run->gpus + run->ngpus) write_gpu(memory, writer, run, gpu);
     writer->end(memory, run, NULL);
@@ -2774,8 +2802,7 @@ static const struct option_row {
     {'x', 0, "explain", NULL, "measure what makes the difference, and what helps", FLAG(explain)},
     {'f', 1, "format", "FMT", "how to print (default text)", CHOICE(format, writers)},
     {'o', 0, "output", "FILE",
-     "also write the report to FILE, as its suffix says:\n.txt .md .csv .json .svg; may be given several times",
-     .set = add_output},
+     "also write the report to FILE, whose suffix names\nthe format; may be given several times", .set = add_output},
     {'t', 0, "min-efficiency", "PCT",
      "exit 4 if a pinned H2D or D2H summary is under\nPCT % of what GPU and slot can do",
      NUMBER(min_efficiency, 0, 100)},
@@ -2860,6 +2887,13 @@ static bool apply_option(struct options *opt, const struct option_row *row, cons
     return false;
 }
 
+/* Returns whether a size is among those asked for. */
+static bool has_size(const struct options *opt, size_t bytes) {
+    for (int i = 0; i < opt->nsizes; i++)
+        if (opt->sizes[i] == bytes) return true;
+    return false;
+}
+
 /* Returns false, after a complaint, if an option makes another one meaningless. */
 static bool options_agree(const struct options *opt) {
     if (opt->help || opt->version) return true;
@@ -2868,12 +2902,13 @@ static bool options_agree(const struct options *opt) {
             complain("--%s: --list measures nothing, leave one of the two out", options_table[i].name);
             return false;
         }
-    if (opt->list && opt->format != writers && strcmp(opt->format->choice.name, "json") != 0)
+    if (opt->list && !(opt->format->traits & LISTS))
         complain("--format: '%s' can't list GPUs, text and json can", opt->format->choice.name);
     else if (opt->threads && !opt->pin->staged && !opt->explain)
         complain("--threads: '%d' is for staged copies, add --pin staged or --explain", opt->threads);
     else if (opt->untouched && opt->pin->staged)
         complain("--untouched: --pin staged copies data that has been written, choose another --pin");
+    else if (opt->bidir && has_size(opt, 1)) complain("--bidir: a size of 1B has no halves, choose larger --sizes");
     else return true;
     return false;
 }
@@ -3025,29 +3060,29 @@ static bool write_output(const struct output *output, const struct run *run) {
     return false;
 }
 
-/* Writes the outputs that are JSON, or the others. */
-static void write_files(struct run *run, bool are_json) {
-    for (const struct output *output = run->opt->outputs; output < run->opt->outputs + run->opt->noutputs; output++) {
-        if ((output->writer->end == json_end) != are_json) continue;
+/* Writes the outputs that are JSON, or the others. One that failed is not tried again. */
+static void write_files(struct run *run, struct options *opt, bool are_json) {
+    for (struct output *output = opt->outputs; output < opt->outputs + opt->noutputs; output++) {
+        if (output->failed || (output->writer->traits & TELLS_STATUS ? true : false) != are_json) continue;
         if (run->ngpus == 0 && !are_json) continue; /* the others have nothing to say then */
-        if (!write_output(output, run) && run->status != INTERRUPTED) run->status = FAILED;
+        output->failed = !write_output(output, run);
+        if (output->failed && run->status != INTERRUPTED) run->status = FAILED;
     }
 }
 
 /* Writes all outputs and the end of standard output. JSON tells whether all went well, so it comes behind the
  * others, and once more where something fails after it. */
-static void write_outputs(struct run *run) {
-    const struct writer *format = run->opt->format;
-    write_files(run, false);
-    enum exit_code before = run->status;
-    write_files(run, true);
-    if (run->status != before) write_files(run, true);
-    before = run->status;
-    bool good = run->broken || format->begin != no_begin || write_report(stdout, format, run);
+static void write_outputs(struct run *run, struct options *opt) {
+    write_files(run, opt, false);
+    enum exit_code before_json = run->status;
+    write_files(run, opt, true);
+    if (run->status != before_json) write_files(run, opt, true);
+    bool good = run->broken || !(opt->format->traits & AT_END) || write_report(stdout, opt->format, run);
     if (!good) complain("cannot write standard output: %s", strerror(errno));
-    if (run->broken || (finish(stdout, "standard output", true) && good) || before == INTERRUPTED) return;
+    good = !run->broken && finish(stdout, "standard output", true) && good;
+    if (run->broken || good || run->status == INTERRUPTED || run->status == FAILED) return;
     run->status = FAILED;
-    if (before != FAILED) write_files(run, true);
+    write_files(run, opt, true);
 }
 
 /* Reduces and complains about one row; `shown` prints it too. */
@@ -3059,15 +3094,14 @@ static void report_row(struct run *run, struct gpu *gpu, struct row *row, bool s
         if (cell_reason(gpu, row, k, reason)) complain("GPU %d: %s", gpu->index, reason);
     }
     compare_kinds(row);
-    if (!shown || !row_begun(row)) return;
-    run->opt->format->row(stdout, run, gpu, row);
+    if (!shown) return;
+    write_row(stdout, run->opt->format, run, gpu, row);
     flush_stdout(run);
 }
 
 /* Measures all rows of a team, and prints those of its first GPU on the way. */
 static void measure_rows(struct run *run, struct bench *benches, int n) {
-    const struct writer *format = run->opt->format;
-    if (benches->gpu->ready) format->begin(stdout, run, benches->gpu);
+    if (benches->gpu->ready) write_begin(stdout, run->opt->format, run, benches->gpu);
     flush_stdout(run);
     for (int r = 0; r < run->nrows; r++) {
         for (int k = 0; k < KINDS && !stopping(run); k++) measure_cells(run, benches, n, r * KINDS + k);
@@ -3168,7 +3202,7 @@ static enum exit_code judge_run(const struct run *run) {
 static enum exit_code measure(struct run *run) {
     const struct options *opt = run->opt;
     int team = opt->parallel ? run->ngpus : 1;
-    opt->format->begin(stdout, run, NULL);
+    write_begin(stdout, opt->format, run, NULL);
     for (int g = 0; g < run->ngpus; g += team) {
         if (!stopping(run)) {
             if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
@@ -3177,8 +3211,12 @@ static enum exit_code measure(struct run *run) {
             for (int i = g; i < g + team; i++) write_gpu(stdout, opt->format, run, &run->gpus[i]);
         }
     }
-    if (opt->parallel && run->ngpus > 1 && run->gpus->ready && !run->broken) report_totals(run);
-    return judge_run(run);
+    bool some = false;
+    for (int g = 0; g < run->ngpus; g++) some |= run->gpus[g].ready;
+    if (opt->parallel && run->ngpus > 1 && some && !run->broken) report_totals(run);
+    enum exit_code status = judge_run(run);
+    if (status == NO_GPU) snprintf(run->error, WHY, "GPU %d: %.480s", run->gpus->index, run->gpus->why);
+    return status;
 }
 
 /* Stores the versions of CUDA's runtime and driver, 1000 * major + 10 * minor; 0 without a driver.
@@ -3238,7 +3276,7 @@ static enum exit_code list_gpus(struct run *run) {
         link_observe(run, gpu);
         struct link best = {.kind = gpu->link.kind, .gen = gpu->link.max_gen, .width = gpu->link.max_width};
         bool below = link_below_max(&gpu->link);
-        if (run->opt->format == writers) {
+        if (!(run->opt->format->traits & AT_END)) {
             printf("%d  ", gpu->index);
             put(stdout, gpu->name, &text_escapes);
             printf("  %s  %s  %s", gpu->uuid, gpu->bus_id, link_label(below ? &best : &gpu->link, max));
@@ -3268,6 +3306,7 @@ static enum exit_code run_options(struct options *opt) {
     run.ndirections = opt->bidir ? 3 : 2;
     run.nrows = opt->list ? 0 : opt->nsizes * run.ndirections;
     run.threads = opt->threads ? opt->threads : ncpus < 1 ? 1 : ncpus < MOST_THREADS ? ncpus : MOST_THREADS;
+    run.label_width = widest_label(opt);
     run.progress.wanted = !opt->quiet && isatty(2) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
     gethostname(run.host, sizeof run.host - 1);
     cpu_name(run.cpu);
@@ -3278,7 +3317,7 @@ static enum exit_code run_options(struct options *opt) {
     if (run.status != DONE) opt->noutputs = 0; /* none is touched then */
     if (run.status == DONE) run.status = find_gpus(&run, opt);
     if (run.status == DONE) run.status = opt->list ? list_gpus(&run) : measure(&run);
-    write_outputs(&run);
+    write_outputs(&run, opt);
     free_run(&run);
     return run.status;
 }

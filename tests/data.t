@@ -66,7 +66,7 @@ for case in 1B@0 7B@0 8B@0 9B@8 100B@96 4095B@4088 4096B@4088 4097B@4096 5000B@4
   case $case in 4096B*) label=4KB ;; *) label=${case%@*} ;; esac
   faulty pageable.h2d:short "-s ${case%@*} $once" "$label H2D pageable@${case#*@}"
   faulty pinned.d2h:short "-s ${case%@*} $once" "$label D2H pinned@${case#*@}"
-  faulty "" "-s ${case%@*} $once -b"
+  [ $case = 1B@0 ] || faulty "" "-s ${case%@*} $once -b"
 done
 
 # Several faults in one run: each in its own cell, and what comes after starts from good data.
@@ -162,6 +162,10 @@ if [ -f "$libc" ] && [ -z "$asan" ]; then
   is 'the cell fails and says so' "$(cat "$tmp/err")" \
     'dma_bandwidth: GPU 0: 1MB H2D pageable: --untouched: the kernel does not take the pages back: Invalid argument'
   is 'that cell alone' "$(dashes)" '1MB H2D pageable'
+  run -u -s 64B 1M -i 1 -w 0
+  exits '--untouched of less than a page' 1
+  is 'which has no page of its own' "$(cat "$tmp/err")" \
+    'dma_bandwidth: GPU 0: 64B H2D pageable: --untouched: a buffer this small has no page of its own'
 else
   skip 'pages that are kept' 'not with AddressSanitizer, or not built'
 fi

@@ -112,8 +112,14 @@ is 'staged by 1 thread' "$(row 'staged by 1 thread' | tr -s ' ' | cut -d' ' -f1-
 is 'staged by 2 threads pins 8 MB' "$(row 'staged by 2 threads' | tr -s ' ' | cut -d' ' -f4,5)" '8 MB'
 is 'pinned from the start' "$(row 'pinned: cudaMallocHost' | tr -s ' ' | cut -d' ' -f1,2,4,5)" '50.0 40.0 16 MB'
 is 'pinned in 2 MB pages' "$(row 'pinned: 2 MB pages, registered' | tr -s ' ' | cut -d' ' -f1,2,4,5)" '50.0 40.0 16 MB'
-SIM_PIN_COST=300,0 run -s 16M -x -T 1 -i 1 -w 0 -f json
+SIM_PIN_COST=300,0 SIM_CALLS=$tmp/calls run -s 16M -x -T 2 -i 1 -w 0 -f json
 if [ -n "$have_jq" ]; then
+  jq -e '.gpus[0].explain.helps[] | select(.method == "cudaMemcpyAsync by 2 threads") | .pinned_bytes == 0 and .cost_s < 0.3' \
+    "$tmp/out" >/dev/null
+  ok 'threads that need no pinned buffers get none' 'less than 0.3 s'
+  jq -e '.gpus[0].explain as $e | $e.helps[] | select(.method == "pinned: cudaMallocHost") |
+    (.cost_s / $e.bytes * 1e9 / $e.malloc_host_s_per_gb - 1) | fabs < 1e-4' "$tmp/out" >/dev/null
+  ok 'the cost of cudaMallocHost per GB is that of its row'
   jq -e '.gpus[0].explain.helps[] | select(.method == "pinned: cudaMallocHost") |
     .cost_s >= 0.3 and .pinned_bytes == 16777216 and .d2h_fresh_gbps < 0.056' "$tmp/out" >/dev/null
   ok 'memory that is pinned first costs its time, also when it is new: 16 MB in more than 0.3 s' '< 0.056 GB/s'
@@ -151,6 +157,38 @@ run -s 1M -x -T 1 -f csv
 err 'csv: on stderr' 'GB/s for memcpy by one core'
 lacks 'csv: not beside the rows' 'memcpy by one core'
 
+# A way is copied three times, or for a tenth of a second, each way, after a first D2H. cudaMemcpy as it is comes first.
+# copies: how many D2H copies of it a run makes.
+copies() {
+  rm -f "$tmp/order"
+  SIM_ORDER=$tmp/order run -x -s 64B -T 1 -i 1 -w 0 -n
+  sed -n 's/.*copy-begin \([dh]2[dh]\) pageable.*/\1/p' "$tmp/order" | sed 1,2d | sed '/d2h/!q' | grep -c d2h
+}
+is 'copies of 150 ms' "$(SIM_DELAY=150 copies)" 2
+for try in 1 2 3 4 5; do # on a busy machine three may take longer
+  came=$(copies)
+  [ "$came" != 4 ] || break
+done
+is "copies of no time (try $try)" "$came" 4
+# A sentence compares with what is known only. The 7th copy is the second D2H into the buffer that was fresh.
+SIM_FAIL=cudaMemcpy:7:cudaErrorInvalidValue run -x -s 16M -T 2 -i 1 -w 0
+out 'no rate into it again' '^14\.6 GB/s for D2H into memory that nobody touched yet$'
+out 'nor one thread to compare with' '^[0-9.]+ GB/s for pageable H2D by 2 threads at once$'
+lacks 'and no odd number' 'nan|inf'
+# What is not fresh is not shown as such: pages that the kernel keeps, and a buffer without a whole page.
+libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
+if [ -f "$libc" ] && [ -z "$asan" ]; then
+  FAIL_LIBC=madvise:1 LD_PRELOAD=$libc SIM_TOUCH=0.5 run -x -s 16M -T 1 -i 1 -w 0
+  is 'pages that the kernel keeps' "$(row cudaMemcpy | tr -s ' ')" '16.9 14.6 - - -'
+  SIM_TOUCH=0.5 run -x -s 16M -T 1 -i 1 -w 0
+  is 'and those that it takes' "$(row cudaMemcpy | tr -s ' ')" '16.9 14.6 0.5 - -'
+else
+  skip 'pages that the kernel keeps' 'not with AddressSanitizer, or not built'
+fi
+run -x -s 64B -T 1 -i 1 -w 0
+is 'a buffer of less than a page is never fresh' "$(row cudaMemcpy | tr -s ' ' | cut -d' ' -f3)" '-'
+
 # Not after Ctrl-C.
 SIM_DELAY=10 SIM_ORDER=$tmp/order launch -s 64K -i 10000 -x -T 1
 await grep -q copy-end "$tmp/order"
@@ -162,9 +200,9 @@ lacks 'nothing is explained after it' 'Why|What helps|memcpy by'
 # The page policy, from a file that stands in for the kernel's.
 policy=/sys/kernel/mm/transparent_hugepage/enabled
 if [ "$(id -u)" = 0 ] && [ -r $policy ] && unshare -m true 2>/dev/null; then
-  for case in '[always] madvise never|always: transparent huge pages, malloc gets 2 MiB pages where it can' \
-    'always [madvise] never|madvise: transparent huge pages, malloc gets 4 KiB pages unless a program asks for more' \
-    'always madvise [never]|never: transparent huge pages, malloc gets 4 KiB pages unless a program asks for more' \
+  for case in '[always] madvise never|transparent huge pages are set to "always": malloc gets 2 MiB pages where it can' \
+    'always [madvise] never|transparent huge pages are set to "madvise": malloc gets 4 KiB pages unless a program asks for more' \
+    'always madvise [never]|transparent huge pages are set to "never": malloc gets 4 KiB pages, also where a program asks for more' \
     'always madvise never|' 'always [|' '[|' ']|' '[ALWAYS]|' "[$(printf '%0300d' 0 | tr 0 a)|"; do
     printf '%s\n' "${case%|*}" >"$tmp/policy"
     unshare -m sh -c 'mount --bind "$1" "$2" && cmp -s "$1" "$2" || exit 77

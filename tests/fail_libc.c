@@ -1,6 +1,7 @@
 /*
  * For tests, preloaded: makes the Nth call of one function of the C library fail.
- * FAIL_LIBC=malloc:3, =pthread_create:1, =fopen:2, =madvise:1 (of those that give pages back);
+ * FAIL_LIBC=malloc:3, =pthread_create:1, =fopen:2, =madvise:1 (of those that give pages back), =hugepage:1 (of those
+ * that ask for 2 MB pages: there are none then); 0 makes all fail;
  * FAIL_LIBC_CALLS=file gets the number of calls.
  * Only calls from the program itself count, so that the loader and other libraries are left alone.
  */
@@ -32,7 +33,8 @@ static int fail(const char *name, const void *caller) {
     Dl_info info;
     if (!program && dladdr((void *)getauxval(AT_ENTRY), &info)) program = (unsigned long)info.dli_fbase;
     if (!dladdr(caller, &info) || (unsigned long)info.dli_fbase != program) return 0;
-    return ++calls == atoi(wish + n + 1);
+    int which = atoi(wish + n + 1);
+    return ++calls == which || which == 0;
 }
 
 __attribute__((destructor)) static void report(void) {
@@ -92,8 +94,9 @@ FILE *fopen(const char *path, const char *mode) {
 }
 
 int madvise(void *at, size_t bytes, int advice) {
-    if (advice != MADV_DONTNEED || !fail("madvise", __builtin_return_address(0)))
-        return (int)syscall(SYS_madvise, at, bytes, advice);
+    const char *name = advice == MADV_DONTNEED ? "madvise" : advice == MADV_HUGEPAGE ? "hugepage" : "-";
+    if (!fail(name, __builtin_return_address(0))) return (int)syscall(SYS_madvise, at, bytes, advice);
+    if (advice == MADV_HUGEPAGE) syscall(SYS_madvise, at, bytes, MADV_NOHUGEPAGE);
     errno = EINVAL;
     return -1;
 }

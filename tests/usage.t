@@ -85,6 +85,7 @@ for arguments in '-T 3' '-T 3 -m register' '-m huge --threads=3 -u'; do
 done
 bad '--untouched: --pin staged copies data that has been written, choose another --pin' -u -m staged
 bad '--untouched: --pin staged .*' -m staged -u -x
+bad '--bidir: a size of 1B has no halves, choose larger --sizes' -b -s 64K 1B
 for arguments in 'sizes -s 1K' 'iters -i 1' 'warmup -w 0' 'parallel -p' 'bidir -b' 'pin -m huge' 'untouched -u' 'explain -x' \
   'output -o x.json' 'min-efficiency -t 5' 'no-verify -n' 'iters -i 10'; do
   # shellcheck disable=SC2086
