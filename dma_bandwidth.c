@@ -172,6 +172,7 @@ struct link {
 
 /* A row of "What helps": a way to copy malloc'd data, or memory that is pinned from the start. */
 enum use { USE_H2D, USE_D2H, USE_FRESH, USES }; /* the last: D2H into memory that nobody touched yet */
+static const char *const use_names[USES] = {"H2D", "D2H", "D2H new"};
 struct help {
     const struct way *way;
     char method[64];   /* the way in words */
@@ -364,14 +365,14 @@ struct room {
 static void cgroup_room(struct room *room, const char *folder, bool v2) {
     char path[4400];
     snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.max" : "memory.limit_in_bytes");
-    unsigned long long limit = read_number(path, "", ULLONG_MAX), high = ULLONG_MAX, used, cache;
+    unsigned long long limit = read_number(path, "", ULLONG_MAX);
     snprintf(path, sizeof path, "%s/memory.high", folder); /* version 2 only */
-    high = read_number(path, "", ULLONG_MAX);
+    unsigned long long high = read_number(path, "", ULLONG_MAX);
     if (high < limit) limit = high;
     snprintf(path, sizeof path, "%s/%s", folder, v2 ? "memory.current" : "memory.usage_in_bytes");
-    used = read_number(path, "", 0);
+    unsigned long long used = read_number(path, "", 0);
     snprintf(path, sizeof path, "%s/memory.stat", folder);
-    cache = read_number(path, v2 ? "\ninactive_file" : "total_inactive_file", 0);
+    unsigned long long cache = read_number(path, v2 ? "\ninactive_file" : "total_inactive_file", 0);
     cache += read_number(path, v2 ? "\nactive_file" : "total_active_file", 0);
     used = used > cache ? used - cache : 0;
     unsigned long long left = limit > used ? limit - used : 0;
@@ -471,23 +472,19 @@ static void keep_node(struct cpus *cpus) {
     if (CPU_COUNT_S(sizeof near, near.set) > 0) *cpus = near;
 }
 
-struct work {
-    void *(*body)(void *item);
-    void (*without_thread)(void *item, int error);
-};
-
 /* Runs body(item) for each of `n` items of `size` bytes at the same time: the first on this thread, the
  * others each on one of their own. An item for which no thread can be started goes to
  * without_thread(item, error number). Returns when all have ended. */
-static void at_once(void *items, size_t n, size_t size, const struct work *work) {
+static void at_once(void *items, size_t n, size_t size, void *(*body)(void *item),
+                    void (*without_thread)(void *item, int error)) {
     pthread_t threads[MAX_GPUS > MAX_THREADS ? MAX_GPUS : MAX_THREADS];
     bool started[COUNT(threads)];
     for (size_t i = 1; i < n; i++) {
-        int error = pthread_create(&threads[i], NULL, work->body, (char *)items + i * size);
+        int error = pthread_create(&threads[i], NULL, body, (char *)items + i * size);
         started[i] = error == 0;
-        if (error) work->without_thread((char *)items + i * size, error);
+        if (error) without_thread((char *)items + i * size, error);
     }
-    work->body(items);
+    body(items);
     for (size_t i = 1; i < n; i++)
         if (started[i]) pthread_join(threads[i], NULL);
 }
@@ -749,7 +746,7 @@ static size_t in_slices(void (*work)(struct slice *), void *buffer, size_t from,
         slices[i] = (struct slice){work, buffer, from, end, to, SIZE_MAX, i ? &cpus : NULL};
         from = end;
     }
-    at_once(slices, n, sizeof slices[0], &(struct work){work_on_slice, without_thread});
+    at_once(slices, n, sizeof slices[0], work_on_slice, without_thread);
     for (size_t i = 0; i < n; i++)
         if (slices[i].wrong < wrong) wrong = slices[i].wrong;
     return wrong;
@@ -1253,15 +1250,15 @@ static void end_cell(struct bench *b) {
     note_if_lost(b->gpu, cell->why);
 }
 
-/* Measures one cell on all GPUs of a team. The links are read right after the copies. */
-static void measure_cells(struct run *run, struct bench *benches, int n, int cell) {
+/* Measures one cell, of row `r`, on all GPUs of a team. The links are read right after the copies. */
+static void measure_cells(struct run *run, struct bench *benches, int n, int r, enum kind kind) {
     _Atomic int warming = 0;
     for (struct bench *b = benches; b < benches + n; b++) {
-        begin_cell(b, &b->gpu->rows[cell / KINDS], (enum kind)(cell % KINDS));
+        begin_cell(b, &b->gpu->rows[r], kind);
         b->warming = &warming;
         warming += b->ready;
     }
-    at_once(benches, (size_t)n, sizeof *benches, &(struct work){copy_cell, copy_without_thread});
+    at_once(benches, (size_t)n, sizeof *benches, copy_cell, copy_without_thread);
     for (struct bench *b = benches; b < benches + n; b++)
         if (b->ready) link_observe(run, b->gpu);
     for (struct bench *b = benches; b < benches + n; b++) end_cell(b);
@@ -1657,6 +1654,12 @@ static double memcpy_rate(const struct bench *b, char why[WHY]) {
     return best;
 }
 
+/* Returns how many threads a way is measured with after `n`, 0 for no more: a sweep takes 1, 2, 4 ... and all. */
+static int next_threads(const struct way *way, int n, int all) {
+    if (way->threads != SWEEP || n == all) return 0;
+    return 2 * n < all ? 2 * n : all;
+}
+
 /* Measures everything that --explain shows, into the GPU; what fails stays NAN. */
 static void measure_explanation(struct bench *b, int threads) {
     struct explanation *e = &b->gpu->explanation;
@@ -1674,11 +1677,8 @@ static void measure_explanation(struct bench *b, int threads) {
         if (e->bytes >= summary_from) e->register_s_per_gb = (now() - start) / (double)e->bytes * 1e9;
         cudaHostUnregister(host);
     }
-    for (const struct way *way = ways; way < ways + COUNT(ways); way++) /* threads: 1, or 1, 2, 4 ... and all, or all */
-        for (int n = way->threads == ALL ? threads : 1; n; n = way->threads != SWEEP || n >= threads ? 0
-                                                               : n * 2 < threads                     ? n * 2
-                                                                                                     : threads)
-            measure_way(b, way, n);
+    for (const struct way *way = ways; way < ways + COUNT(ways); way++)
+        for (int n = way->threads == ALL ? threads : 1; n; n = next_threads(way, n, threads)) measure_way(b, way, n);
 }
 
 /* A figure of "Why": its JSON key, its value (a word where it is no number), and the sentence that
@@ -2058,9 +2058,7 @@ static void note_link(struct notes *to, const struct run *run, const struct gpu 
              "%s %s at %s is more than the ~%.4g GB/s of %s: the link is not what NVML says, so nothing is compared "
              "with it",
              size_label(above->bytes, size), above->direction->name,
-             rate_label(fmax(above->cell[PAGEABLE].count ? above->cell[PAGEABLE].gbps.median : 0,
-                             above->cell[PINNED].count ? above->cell[PINNED].gbps.median : 0),
-                        "", rate),
+             rate_label(fmax(above->cell[PAGEABLE].gbps.median, above->cell[PINNED].gbps.median), "", rate),
              direction_limit(above->direction, limit), link_label(link, name));
     else if (link_below_max(link))
         note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", link->gen, link->width,
@@ -2136,10 +2134,11 @@ static void put_row(FILE *out, const struct place *p, bool markdown) {
 /* Writes a line of "What helps", or its headings (no `help`). */
 static void put_help(FILE *out, const struct help *help, const char *name, bool markdown) {
     static const int widths[] = {36, 8, 8, 9, 9, 9};
-    char cells[COUNT(widths)][64] = {"", "H2D", "D2H", "D2H new", "pinned", "once"};
+    char cells[COUNT(widths)][64] = {[4] = "pinned", "once"};
     snprintf(cells[0], sizeof cells[0], "%s", name);
-    for (int u = 0; help && u < USES; u++)
-        snprintf(cells[1 + u], 64, isnan(help->gbps[u]) ? "-" : "%.1f", help->gbps[u]);
+    for (int u = 0; u < USES; u++)
+        if (!help) strcpy(cells[1 + u], use_names[u]);
+        else snprintf(cells[1 + u], 64, isnan(help->gbps[u]) ? "-" : "%.1f", help->gbps[u]);
     if (help) snprintf(cells[4], 64, help->pinned ? "%zu MB" : "-", (help->pinned + MIB - 1) / MIB);
     if (help) snprintf(cells[5], 64, help->cost_s > 0 ? "%.3f s" : "-", help->cost_s);
     for (size_t i = 0; i < COUNT(widths); i++)
@@ -2238,10 +2237,10 @@ static void markdown_row(FILE *out, const struct run *run, const struct gpu *gpu
 static void markdown_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     char text[64];
     if (!gpu) return;
-    if (gpu->ready)
-        fputs("\n| Summary | Pageable | Pinned | Ratio | Limit | Pinned efficiency | Pageable efficiency |\n"
-              "|---|---:|---:|---:|---:|---:|---:|\n",
-              out);
+    for (size_t i = 0; gpu->ready && i < COUNT(summary_fields); i++)
+        fprintf(out, "%s %s |", i ? "" : "\n| Summary |", summary_fields[i].label);
+    for (size_t i = 0; gpu->ready && i < COUNT(summary_fields); i++) fputs(i ? "---:|" : "\n|---|---:|", out);
+    if (gpu->ready) fputc('\n', out);
     for (const struct direction *d = directions; gpu->ready && d < directions + run->ndirections; d++) {
         struct summary s = summarize(run, gpu, d);
         fprintf(out, "| %s%s |", d->name, summary_scope(&s, text));
@@ -2463,10 +2462,10 @@ static double axis_end(double most) {
     return steps[i] * power;
 }
 
-/* Draws a column's heading, grid and numbers over `height`; marks the limit unless it is NAN. */
-static void chart_column(const struct chart *c, int column, const char *heading, const double end_limit_height[3]) {
-    double x = c->left + column * c->step, end = end_limit_height[0], limit = end_limit_height[1];
-    double height = end_limit_height[2], mark = x + c->plot * limit / end;
+/* Draws a column's heading, grid and numbers from 0 to `end`, over `height`; marks the limit unless it is NAN. */
+static void chart_column(const struct chart *c, int column, const char *heading, double height, double end,
+                         double limit) {
+    double x = c->left + column * c->step, mark = x + c->plot * limit / end;
     fprintf(c->out, "<text class=\"head\" x=\"%.1f\" y=\"%.1f\">%s, GB/s</text>\n", x, c->top - 26, heading);
     for (int i = 0; i <= 2; i++)
         fprintf(c->out,
@@ -2479,14 +2478,15 @@ static void chart_column(const struct chart *c, int column, const char *heading,
                 mark, c->top - 4, height, mark, c->top + height + 12, limit);
 }
 
-/* Draws a bar at x and y with its value, in the bar if that is long enough. `kind` is its colour. */
-static void chart_bar(const struct chart *c, const double at[2], const char *kind, const double value_end[2]) {
-    double value = value_end[0], length = fmax(1, value / value_end[1] * c->plot);
+/* Draws a bar at x and y for a value on an axis up to `end`, with the value in it if it is long enough. `kind` is
+ * its colour. */
+static void chart_bar(const struct chart *c, double x, double y, const char *kind, double value, double end) {
+    double length = fmax(1, value / end * c->plot);
     bool inside = length > 54;
-    fprintf(c->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>", kind, at[0], at[1],
-            length, CHART_BAR);
+    fprintf(c->out, "<rect class=\"%s\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>", kind, x, y, length,
+            CHART_BAR);
     fprintf(c->out, "<text class=\"%s%s\" x=\"%.1f\" y=\"%.1f\">%.*f</text>\n", inside ? "in in-" : "out",
-            inside ? kind : "", at[0] + length + (inside ? -5 : 4), at[1] + 13,
+            inside ? kind : "", x + length + (inside ? -5 : 4), y + 13,
             value < 0.1    ? 4
             : value < 1000 ? 1
                            : 0,
@@ -2513,17 +2513,17 @@ static void chart_table(FILE *out, const struct run *run, const struct gpu *gpu,
             for (int k = 0; k < KINDS; k++)
                 if ((row->direction->in && row->direction->out) == both) most = fmax(most, row->cell[k].gbps.median);
         double end = axis_end(most * 1.001), y = c.top;
-        chart_column(&c, d, directions[d].name, (double[]){end, limit, height});
+        chart_column(&c, d, directions[d].name, height, end, limit);
         for (int r = d; r < run->nrows; r += run->ndirections, y += CHART_GROUP) {
             const struct row *row = &gpu->rows[r];
             if (d == 0)
                 fprintf(out, "<text class=\"label\" x=\"86\" y=\"%.1f\">%s</text>\n", y + 23,
                         size_label(row->bytes, size));
             for (int k = 0; k < KINDS; k++) {
-                double at[2] = {x, y + k * (CHART_BAR + 1)};
+                double at = y + k * (CHART_BAR + 1);
                 const char *instead = row->cell[k].why[0] ? "failed\">✗ failed" : "out\">–";
-                if (row->cell[k].count) chart_bar(&c, at, kind_names[k], (double[]){row->cell[k].gbps.median, end});
-                else fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s</text>\n", at[0] + 4, at[1] + 13, instead);
+                if (row->cell[k].count) chart_bar(&c, x, at, kind_names[k], row->cell[k].gbps.median, end);
+                else fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s</text>\n", x + 4, at + 13, instead);
             }
         }
     }
@@ -2531,7 +2531,6 @@ static void chart_table(FILE *out, const struct run *run, const struct gpu *gpu,
 
 /* Draws "What helps". */
 static void chart_helps(FILE *out, const struct explanation *e, double top) {
-    static const char *const headings[USES] = {"H2D", "D2H", "D2H new"};
     double most = 0, height = e->nhelps * (CHART_BAR + 7), step = (CHART_WIDTH - 272.0) / USES;
     struct chart c = {out, top + 60, 272, step, step - 24};
     char size[32];
@@ -2539,14 +2538,14 @@ static void chart_helps(FILE *out, const struct explanation *e, double top) {
     fprintf(out, "<text class=\"head\" x=\"12\" y=\"%.1f\">What helps: %s of malloc'd data</text>\n", top + 10,
             size_label(e->bytes, size));
     for (int u = 0; u < USES; u++) {
-        chart_column(&c, u, headings[u], (double[]){axis_end(most), NAN, height});
+        chart_column(&c, u, use_names[u], height, axis_end(most), NAN);
         for (int i = 0; i < e->nhelps; i++) {
             const struct help *help = &e->helps[i];
-            double at[2] = {c.left + u * step, c.top + i * (CHART_BAR + 7)};
-            if (u == 0)
-                fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", at[1] + 13, help->method);
+            double y = c.top + i * (CHART_BAR + 7);
+            if (u == 0) fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", y + 13, help->method);
             if (!isnan(help->gbps[u]))
-                chart_bar(&c, at, kind_names[help->pinned == e->bytes], (double[]){help->gbps[u], axis_end(most)});
+                chart_bar(&c, c.left + u * step, y, kind_names[help->pinned == e->bytes], help->gbps[u],
+                          axis_end(most));
         }
     }
 }
@@ -3104,7 +3103,7 @@ static void measure_rows(struct run *run, struct bench *benches, int n) {
     if (benches->gpu->ready) write_begin(stdout, run->opt->format, run, benches->gpu);
     flush_stdout(run);
     for (int r = 0; r < run->nrows; r++) {
-        for (int k = 0; k < KINDS && !stopping(run); k++) measure_cells(run, benches, n, r * KINDS + k);
+        for (enum kind k = PAGEABLE; k < KINDS && !stopping(run); k++) measure_cells(run, benches, n, r, k);
         for (struct bench *b = benches; b < benches + n; b++)
             if (b->gpu->ready) report_row(run, b->gpu, &b->gpu->rows[r], b == benches);
     }
@@ -3247,9 +3246,9 @@ static enum exit_code count_gpus(struct run *run) {
 /* Finds the GPUs asked for and fills in run->gpus. Returns DONE, or after a complaint the exit status. */
 static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     enum exit_code status = count_gpus(run);
+    if (status != DONE) return status;
     bool all = opt->all_devices || (opt->list && opt->ndevices == 0);
     int n = all ? run->visible : opt->ndevices ? opt->ndevices : 1;
-    if (status != DONE) return status;
     for (int g = 0; g < opt->ndevices; g++)
         if (opt->devices[g] >= run->visible)
             return refuse(run, USAGE, "--device: GPU %d is not there, %d visible, counted from 0 (--list shows them)",

@@ -6,7 +6,6 @@ formats='text markdown csv json svg'
 # begin ARG...: launches a run of 40 rows, each of 8 copies of 10 ms, and waits until it has measured a row. SIM_ORDER
 # says how far it is, since not every format prints before its end.
 begin() {
-  rm -f "$tmp/order"
   SIM_ORDER="$tmp/order" SIM_DELAY=10 launch -s 1B:512K -i 4 -w 0 "$@"
   await grep -q 'copy-begin d2h pinned' "$tmp/order"
 }

@@ -264,7 +264,6 @@ if command -v taskset >/dev/null && [ "$(nproc)" -ge 2 ]; then
   lacks '--no-affinity looks at no binding' '^note:'
   # bound ARG...: runs, and prints the CPUs that it may use while it copies.
   bound() {
-    rm -f "$tmp/order"
     SIM_DELAY=5 SIM_ORDER=$tmp/order launch -s 64K -i 100000 "$@"
     await grep -q copy-end "$tmp/order"
     sed -n 's/^Cpus_allowed_list:[^0-9]*//p' "/proc/$pid/status"

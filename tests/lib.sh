@@ -36,10 +36,11 @@ run() {
 }
 
 # launch ARG...: runs the simulated program in the background, with SIGINT as from a terminal (a shell's & makes its
-# children ignore it); its pid is $pid. It writes to $tmp/out and $tmp/err.
+# children ignore it); its pid is $pid. It writes to $tmp/out and $tmp/err, and begins a new $tmp/order.
 launch() {
   log_json
   launched=yes
+  rm -f "$tmp/order"
   : >"$tmp/out" # at once, not when the child comes to it
   : >"$tmp/err"
   perl -e '$SIG{$_} = "DEFAULT" for "INT", "HUP", "TERM"; exec @ARGV' -- "$SIM" "$@" >"$tmp/out" 2>"$tmp/err" </dev/null &

@@ -154,7 +154,6 @@ else
 fi
 
 # Ctrl-C in the middle.
-rm -f "$tmp/order"
 SIM_DELAY=2 SIM_ORDER=$tmp/order SIM_LEFT=$tmp/left launch -m staged -T 4 -s 5M -i 500
 await grep -q 'copy-end h2d pinned' "$tmp/order"
 kill -INT "$pid"
