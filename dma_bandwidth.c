@@ -70,7 +70,7 @@ enum {
     MAX_GPUS = 128,
     MAX_OUTPUTS = 16,
     MAX_THREADS = 256,
-    MAX_HELPS = 24,        /* rows of "What helps" */
+    MAX_REMEDIES = 24,     /* rows of "What helps" */
     PAGE = 4096,           /* bytes; the smallest page of the CPUs that CUDA runs on */
     MAX_FILL_THREADS = 16, /* first touch of 2 GiB: 1.1 s by one thread, 0.1 s by 16 */
     LINK_TRIES = 10,       /* copies made to wake an idle link */
@@ -86,8 +86,8 @@ static const size_t wake_bytes = 256 * MIB;  /* copied to wake the link: 5 ms at
 static const size_t explain_bytes = GIB / 2; /* --explain copies no more than this */
 
 /* ---- What there is ---------------------------------------------------------------------------
- * The program's data, in the order in which it is created: options, the GPUs of a run, and the rows
- * and cells that measuring fills in. Nothing here points back up.
+ * The program's data, the parts before the whole: options, the rows and cells that measuring fills in, GPUs,
+ * and the run that holds them.
  */
 
 enum exit_code {
@@ -139,7 +139,7 @@ struct cell {
     double *samples; /* GB/s, in the order of the copies, then as much room again for sorting; owned */
     int count;
     struct stats gbps;
-    bool begun; /* a reason is its own then; before, it is that of a whole size or GPU */
+    bool begun; /* if it failed: on its own; otherwise for the reason of a whole size or GPU */
     char why[WHY];
 };
 
@@ -173,10 +173,10 @@ struct link {
 /* A row of "What helps": a way to copy malloc'd data, or memory that is pinned from the start. */
 enum use { USE_H2D, USE_D2H, USE_FRESH, USES }; /* the last: D2H into memory that nobody touched yet */
 static const char *const use_names[USES] = {"H2D", "D2H", "D2H new"};
-struct help {
+struct remedy {
     const struct way *way;
     char method[64];   /* the way in words */
-    int threads;       /* that copy */
+    int threads;       /* how many of them copy */
     double gbps[USES]; /* NAN where it could not be measured */
     size_t pinned;     /* bytes that stay pinned */
     double cost_s;     /* once, before the first copy; seconds */
@@ -184,10 +184,10 @@ struct help {
 
 /* What --explain measured; NAN where it could not. */
 struct explanation {
-    size_t bytes; /* of the copies in `helps` */
+    size_t bytes; /* of the copies in `remedies` */
     double memcpy_gbps, register_s_per_gb;
-    struct help helps[MAX_HELPS];
-    int nhelps;
+    struct remedy remedies[MAX_REMEDIES];
+    int nremedies;
     char why[WHY]; /* why a part of it is missing */
 };
 
@@ -240,11 +240,12 @@ struct run {
 };
 
 /* Set by the signal handler; the only mutable global. Copying threads read it too. */
-static volatile atomic_bool interrupted;
+static atomic_bool interrupted;
 
 /* ---- Units and errors ------------------------------------------------------------------------
- * One table reads and prints sizes. A function that can fail writes a sentence into a `why` of
- * WHY bytes and leaves it to its caller to print it or to keep it in a cell.
+ * One table reads and prints sizes. A function that can fail writes a sentence into a `why` and leaves it to
+ * its caller to print it or to keep it in a cell. Some write it before they look: `why` counts only if the
+ * function failed.
  */
 
 static const struct unit {
@@ -254,7 +255,8 @@ static const struct unit {
     {'B', 1}, {'K', 1 << 10}, {'M', MIB}, {'G', GIB}, {'T', (size_t)1 << 40},
 };
 
-/* Prints one line to stderr, led by the program's name. stderr is line buffered: it is one write. */
+/* Prints one line to stderr, led by the program's name. prepare_process() makes stderr line buffered, so it is
+ * one write. */
 __attribute__((format(printf, 1, 2))) static void complain(const char *format, ...) {
     va_list args;
     va_start(args, format);
@@ -273,8 +275,8 @@ static bool size_in_unit(size_t bytes, const struct unit *unit, int decimals, ch
     return number >= (decimals ? 0.1 : 1) && nearbyint(number * (double)unit->bytes) == (double)bytes;
 }
 
-/* Writes a size as the course does (0.5GB), or else as the shortest of 16MB, 64KB, 0.15GB, 1.3MB
- * and 1000003B that is exact, into `out` and returns it. */
+/* Writes a size as the course does (0.5GB), or else in the first of the forms 16MB, 64KB, 0.15GB, 1.3MB and
+ * 1000003B that is exact, into `out` and returns it. */
 static const char *size_label(size_t bytes, char out[32]) {
     static const struct {
         int unit, decimals;
@@ -285,7 +287,7 @@ static const char *size_label(size_t bytes, char out[32]) {
 }
 
 /* Writes a rate in GB/s with as many decimals as mean something in 6 or 7 characters, and a sign in
- * front if `format` is "+", into `out` and returns it; "-" for NAN. */
+ * front if `sign` is "+", into `out` and returns it; "-" for NAN. */
 static const char *rate_label(double gbps, const char *sign, char out[32]) {
     double size = fabs(gbps);
     int decimals = size < 0.1 && size > 0 ? 4 : size < 999.995 ? 2 : size < 9999.95 ? 1 : 0;
@@ -336,7 +338,8 @@ static void set_unknown(void *doubles, size_t bytes) {
  * them may be missing; then nothing is known and nothing is refused.
  */
 
-/* Reads the beginning of a file into `text` (always terminated). Returns false if it can't. */
+/* Reads the beginning of a file into `text` (always terminated). Returns false if it can't, or if the file is
+ * empty. */
 static bool read_text(const char *path, char *text, size_t size) {
     FILE *file = fopen(path, "re");
     if (!file) return false;
@@ -379,8 +382,8 @@ static void cgroup_room(struct room *room, const char *folder, bool v2) {
     if (limit != ULLONG_MAX && left < room->bytes) *room = (struct room){left, "memory limit of its control group"};
 }
 
-/* Returns how many bytes of host memory can be touched without the OOM killer: MemAvailable, or
- * what the control groups (version 2 and 1, all levels) leave. SIZE_MAX where nothing is known. */
+/* Returns how much host memory can be touched without the OOM killer, and what limits it: MemAvailable, or what
+ * the control groups (version 2 and 1, all levels) leave. SIZE_MAX bytes where nothing is known. */
 static struct room host_room(void) {
     struct room room = {SIZE_MAX, "available memory"};
     unsigned long long kib = read_number("/proc/meminfo", "MemAvailable", ULLONG_MAX);
@@ -426,7 +429,8 @@ static void page_policy(char out[32]) {
         sscanf(strchr(text, '['), "[%31[a-z]", out);
 }
 
-/* Returns how many bytes of the mappings that hold [at, at + bytes) lie in 2 MB pages (AnonHugePages in smaps). */
+/* Returns how many bytes of the mappings that hold [at, at + bytes) lie in 2 MB pages (AnonHugePages in smaps),
+ * or `bytes` if that can't be told. */
 static size_t huge_bytes(const void *at, size_t bytes) {
     FILE *file = fopen("/proc/self/smaps", "re");
     char line[512];
@@ -552,7 +556,8 @@ static void nvml_open(struct run *run) {
     run->confidential = nvml_find(run, "nvmlSystemGetConfComputeState", &state) && state(values) == 0 && values[1] != 0;
 }
 
-/* Returns the number that one of NVML's functions tells of a device, or 0; then the link gets the reason. */
+/* Returns the number that one of NVML's functions tells of a device, or 0; then the link gets the reason, unless
+ * it has that of a GPU without NVML already. */
 static unsigned nvml_uint(const struct run *run, struct gpu *gpu, const char *name) {
     int (*function)(void *, unsigned *);
     unsigned value = 0;
@@ -577,8 +582,9 @@ static void choose_cpus(const struct run *run, struct gpu *gpu, struct cpus *cpu
     gpu->far_cpus = CPU_COUNT_S(sizeof *cpus, cpus->set) - CPU_COUNT_S(sizeof near, near.set);
 }
 
-/* Returns GB/s per direction of a PCIe link, 0 where it is unknown. Gigatransfers double with each
- * generation (PCIe base specification): 0.25 GB/s a lane for Gen1, 0.5 for Gen2, ... 8 for Gen6. */
+/* Returns GB/s per direction of a PCIe link, 0 where it is unknown. What a lane carries doubles with each
+ * generation (PCIe base specification, rounded as everybody does): 0.25 GB/s for Gen1, 0.5 for Gen2, ... 8 for
+ * Gen6. */
 static double pcie_limit(unsigned gen, unsigned width) {
     if (gen < 1 || gen > 6 || width < 1 || width > 32) return 0;
     return ldexp(0.25, (int)gen - 1) * width;
@@ -676,7 +682,7 @@ static uint64_t pattern(size_t offset) {
     return word ^ word >> 32;
 }
 
-/* Part of a host buffer, from a multiple of 8 on, and what is to be done to it. */
+/* Part of a host buffer, and what is to be done to it. It begins at a multiple of 8 unless it is shorter. */
 struct slice {
     void (*work)(struct slice *);
     unsigned char *buffer;
@@ -685,7 +691,8 @@ struct slice {
     const struct cpus *cpus; /* for the thread that works on it; NULL: it may stay where it is */
 };
 
-/* Returns the probe of a slice after `at`: a page on, behind the last page the last word of all, then s->to. */
+/* Returns where the probe after the one at `at` lies: a page on; after the last page's, the last word of all; after
+ * that, or at a slice's end, s->to: there is no more. */
 static size_t next_probe(const struct slice *s, size_t at) {
     size_t last = (s->end - 1) / 8 * 8;
     return at + PAGE < s->to ? at + PAGE : s->to == s->end && at < last ? last : s->to;
@@ -813,8 +820,8 @@ static const struct memory pin_methods[] = {
     [STAGED] = {{"staged", "malloc, copied through pinned chunks"}, get_malloc, free_malloc, .staged = true},
 };
 
-/* Gets memory. Pages that are to be registered are written first, by many threads: that makes registering
- * ten times as fast. */
+/* Gets memory, which free_memory() gives back; on an error there is none. Pages that are to be registered are
+ * written first, by many threads: that makes registering ten times as fast. */
 static cudaError_t get_memory(const struct memory *memory, void **at, size_t bytes) {
     cudaError_t error = memory->get(at, bytes);
     if (error != cudaSuccess || !memory->registered) return error;
@@ -851,8 +858,8 @@ static bool drop_pages(unsigned char *buffer, size_t bytes) {
  * threads on an H200 host, chunks of 256 KB gave 18 GB/s, 1 MB 38, 2 MB 48, 4 MB 50 and 8 MB 43, and
  * small chunks keep more threads busy with small buffers.
  *
- * To lift this into a program take this section: struct staged, staged_start(), staged_copy() as often
- * as you like, staged_stop(). cuda_failed() turns an error into a sentence.
+ * To lift this into a program take this section, and from above WHY and cuda_failed(), which turns an error into
+ * a sentence. Call staged_start(), staged_copy() as often as you like, and staged_stop().
  */
 
 enum { CHUNK = 2 << 20 };
@@ -864,7 +871,8 @@ struct transfer {
 };
 
 struct staged {
-    int device, threads, count; /* threads: asked for and started */
+    int device;
+    int threads, count; /* how many were asked for, and how many run */
     struct stager {
         struct staged *all;
         pthread_t thread;
@@ -876,9 +884,10 @@ struct staged {
     } * stagers;            /* owned */
     pthread_barrier_t gate; /* all threads and the caller meet here before and after each transfer */
     struct transfer transfer;
-    _Atomic size_t next;          /* chunk that is to be taken */
-    _Atomic bool waiting, ending; /* for the gate to be made, which takes their number; for the last time */
-    bool direct;                  /* to compare: cudaMemcpyAsync of malloc'd memory itself, without buffers */
+    _Atomic size_t next;  /* chunk that is to be taken */
+    _Atomic bool waiting; /* until all are started: only then is it known how many meet at the gate */
+    _Atomic bool ending;  /* the threads are to end */
+    bool direct;          /* to compare: cudaMemcpyAsync of malloc'd memory itself, without buffers */
 };
 #define NO_CHUNK SIZE_MAX
 
@@ -896,7 +905,7 @@ static size_t take_chunk(struct staged *s, size_t *at, bool *in) {
 }
 
 /* Waits until a buffer's copy has ended; if it came from the device, brings it to its place. Returns
- * false on failure. */
+ * false on failure: why in me->why. */
 static bool empty_buffer(struct stager *me, int which) {
     const struct transfer *t = &me->all->transfer;
     size_t at = me->holds[which];
@@ -907,7 +916,7 @@ static bool empty_buffer(struct stager *me, int which) {
     return true;
 }
 
-/* Starts a chunk's copy from or into a buffer that is empty. Returns false on failure. */
+/* Starts a chunk's copy from or into a buffer that is empty. Returns false on failure: why in me->why. */
 static bool start_chunk(struct stager *me, int which, size_t at, size_t bytes, bool in) {
     const struct transfer *t = &me->all->transfer;
     unsigned char *buffer = me->all->direct ? t->host + at : me->buffer + which * CHUNK;
@@ -1014,11 +1023,11 @@ static bool staged_copy(struct staged *s, struct transfer transfer, char why[WHY
 /* ---- Measuring -------------------------------------------------------------------------------
  * The main thread does everything, in plain loops: it sets up each GPU of a team (one GPU, or with
  * --parallel all of them), and for each row and kind of memory prepares each GPU, copies on all of
- * them at once, and checks each. Only the copying is threaded, so nothing that is not timed runs
- * beside a timed copy. The threads meet between warm-up and timed copies, and end with the cell.
+ * them at once, and checks each. Only the copies of a team run beside each other, so nothing that is not timed
+ * runs beside a timed copy. The threads meet between warm-up and timed copies, and end with the cell.
  */
 
-/* What a GPU is measured with, and the cell at hand. Only this part and "Explaining" know it. */
+/* What a GPU is measured with, and the cell at hand. It lives as long as its team is measured. */
 struct bench {
     const struct options *opt;
     struct gpu *gpu;
@@ -1142,8 +1151,8 @@ static size_t last_probe(size_t from, size_t to) { return (to - 1) / 8 * 8 > fro
 /* Returns the rows of PAGE bytes in [from, to) whose first word is a probe. */
 static size_t probe_rows(size_t from, size_t to) { return to - from < 8 ? 0 : (to - from - 8) / PAGE + 1; }
 
-/* Spoils the probes of the device buffer, with bytes that neither the pattern nor its complement nor zeros
- * end in. */
+/* Spoils the probes of the device buffer, with a byte that its source does not end in: that may be the pattern,
+ * its complement after a D2H that failed, or zeros with --untouched. */
 static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
     unsigned char *device = b->buffers[DEVICE].at;
     size_t last = last_probe(from, to);
@@ -1553,7 +1562,7 @@ static const char *row_status(const struct run *run, const struct row *row, char
  * yet, then D2H and H2D again.
  */
 
-/* Page-locks the memory for the time of one copy. */
+/* Page-locks the memory for the time of one copy. Returns false on failure: why in `why`. */
 static bool copy_registered(struct bench *b, struct transfer t, char why[WHY]) {
     if (cuda_failed(cudaHostRegister(t.host, t.bytes, cudaHostRegisterDefault), "cudaHostRegister", why)) return false;
     bool good = copy_plain(b, t, why);
@@ -1594,45 +1603,45 @@ static double time_way(struct bench *b, copy_fn *copy, struct transfer t, char w
  * fresh when it has been got, which counts; other memory gives its pages back first. */
 static void measure_uses(struct bench *b, const struct way *way, void *host, char why[WHY]) {
     struct explanation *e = &b->gpu->explanation;
-    struct help *help = &e->helps[e->nhelps - 1];
+    struct remedy *remedy = &e->remedies[e->nremedies - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
     bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes));
     double seconds =
-        (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? help->cost_s : 0);
-    if (fresh) help->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
-    help->gbps[USE_D2H] = time_way(b, way->copy, t, why);
+        (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? remedy->cost_s : 0);
+    if (fresh) remedy->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
+    remedy->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
-    help->gbps[USE_H2D] = time_way(b, way->copy, t, why);
+    remedy->gbps[USE_H2D] = time_way(b, way->copy, t, why);
 }
 
 /* Measures one way by a number of threads and adds its row: gets its memory, which may be pinned, and its
  * threads, and gives them back. */
 static void measure_way(struct bench *b, const struct way *way, int threads) {
     struct explanation *e = &b->gpu->explanation;
-    struct help *help = &e->helps[e->nhelps];
+    struct remedy *remedy = &e->remedies[e->nremedies];
     void *host = b->buffers[PAGEABLE].at;
     bool ours = way->memory == &pageable_memory, threaded = way->copy == copy_staged;
     char why[WHY] = "";
-    if (interrupted || b->gpu->why[0] || e->nhelps == MAX_HELPS || (way->direct && threads == 1)) return;
-    e->nhelps++;
-    help->way = way;
-    help->threads = threads;
-    set_unknown(help->gbps, sizeof help->gbps);
-    snprintf(help->method, sizeof help->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
+    if (interrupted || b->gpu->why[0] || e->nremedies == MAX_REMEDIES || (way->direct && threads == 1)) return;
+    e->nremedies++;
+    remedy->way = way;
+    remedy->threads = threads;
+    set_unknown(remedy->gbps, sizeof remedy->gbps);
+    snprintf(remedy->method, sizeof remedy->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
              threads == 1 ? "" : "s");
     double start = now();
-    bool got = ours || (!no_room(e->bytes, 1, help->method, why) &&
-                        !cuda_failed(get_memory(way->memory, &host, e->bytes), help->method, why));
-    if (got && way->memory->pinned) help->pinned = e->bytes;
-    if (help->pinned) help->cost_s = now() - start;
+    bool got = ours || (!no_room(e->bytes, 1, remedy->method, why) &&
+                        !cuda_failed(get_memory(way->memory, &host, e->bytes), remedy->method, why));
+    if (got && way->memory->pinned) remedy->pinned = e->bytes;
+    if (remedy->pinned) remedy->cost_s = now() - start;
     start = now();
     if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, way->direct, why)) {
-        help->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
-        help->cost_s = now() - start;
+        remedy->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
+        remedy->cost_s = now() - start;
     }
     if (!why[0]) measure_uses(b, way, host, why);
     if (got && way->memory->huge) count_small_pages(b->gpu, host, e->bytes);
-    if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", help->method, why);
+    if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", remedy->method, why);
     if (why[0]) note_if_lost(b->gpu, why);
     staged_stop(&b->staged);
     if (got && !ours) free_memory(way->memory, host);
@@ -1691,10 +1700,10 @@ struct figure {
 enum { FIGURES = 9 };
 
 /* Returns a way's first row of "What helps"; one of NAN if there is none. */
-static const struct help *find_help(const struct explanation *e, const struct way *way) {
-    static const struct help none = {.gbps = {NAN, NAN, NAN}, .cost_s = NAN};
-    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
-        if (help->way == way) return help;
+static const struct remedy *find_remedy(const struct explanation *e, const struct way *way) {
+    static const struct remedy none = {.gbps = {NAN, NAN, NAN}, .cost_s = NAN};
+    for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
+        if (remedy->way == way) return remedy;
     return &none;
 }
 
@@ -1724,7 +1733,7 @@ static const struct row *explained_row(const struct run *run, const struct gpu *
  * `out`. Returns the number of copies; NAN, and "", where that can't be told. */
 static double paid_after(const struct explanation *e, double cost, char out[WHY]) {
     double saved =
-        1 / find_help(e, &ways[PLAIN])->gbps[USE_H2D] - 1 / find_help(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
+        1 / find_remedy(e, &ways[PLAIN])->gbps[USE_H2D] - 1 / find_remedy(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
     double copies = saved > 0 ? ceil(cost / saved) : NAN;
     char size[32];
     out[0] = 0;
@@ -1740,9 +1749,9 @@ static double paid_after(const struct explanation *e, double cost, char out[WHY]
 static void explain_figures(const struct run *run, const struct gpu *gpu, struct figure f[FIGURES]) {
     const struct explanation *e = &gpu->explanation;
     const struct row *row = explained_row(run, gpu);
-    const struct help *plain = find_help(e, &ways[PLAIN]), *pinned = find_help(e, &ways[FROM_MALLOC_HOST]);
+    const struct remedy *plain = find_remedy(e, &ways[PLAIN]), *pinned = find_remedy(e, &ways[FROM_MALLOC_HOST]);
     double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D], copies;
-    double threads = find_help(e, &ways[BY_THREADS])->gbps[USE_H2D],
+    double threads = find_remedy(e, &ways[BY_THREADS])->gbps[USE_H2D],
            share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
     bool large = e->bytes >= summary_from; /* in small ones the cost of a call rules */
     double malloc_host = large && pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
@@ -1783,22 +1792,22 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
 }
 
 /* Returns the seconds that a way takes for `copies` H2D copies, its cost at the start counted. */
-static double help_seconds(const struct explanation *e, const struct help *help, double copies) {
-    return help->cost_s + copies * (double)e->bytes / help->gbps[USE_H2D] / 1e9;
+static double remedy_seconds(const struct explanation *e, const struct remedy *remedy, double copies) {
+    return remedy->cost_s + copies * (double)e->bytes / remedy->gbps[USE_H2D] / 1e9;
 }
 
 /* Writes a sentence for data that is copied once, or `copies` times, into `out` and returns it: which way is
  * fastest, what it gains, and what it costs. "" where that can't be told. */
 static const char *advise(const struct explanation *e, double copies, char out[WHY]) {
-    const struct help *best = e->helps;
+    const struct remedy *best = e->remedies;
     const char *when = copies > 1 ? "Copied again and again" : "Copied once";
     out[0] = 0;
-    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
-        if (help_seconds(e, help, copies) < help_seconds(e, best, copies)) best = help;
-    double seconds = help_seconds(e, best, copies), gain = help_seconds(e, e->helps, copies) / seconds;
-    if (!e->nhelps || isnan(gain) || e->bytes < summary_from) return out;
+    for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
+        if (remedy_seconds(e, remedy, copies) < remedy_seconds(e, best, copies)) best = remedy;
+    double seconds = remedy_seconds(e, best, copies), gain = remedy_seconds(e, e->remedies, copies) / seconds;
+    if (!e->nremedies || isnan(gain) || e->bytes < summary_from) return out;
     if (gain < 1.05)
-        snprintf(out, WHY, "%s: nothing beats cudaMemcpy as it is, at %.1f GB/s.", when, e->helps->gbps[USE_H2D]);
+        snprintf(out, WHY, "%s: nothing beats cudaMemcpy as it is, at %.1f GB/s.", when, e->remedies->gbps[USE_H2D]);
     else snprintf(out, WHY, "%s: %s, %.1f times as fast.", when, best->method, gain);
     return out;
 }
@@ -2025,7 +2034,7 @@ static void note_interruption(struct notes *to, const struct run *run, const str
     else if (run->opt->explain) note(to, "interrupted: all rows are whole, --explain may be missing");
 }
 
-/* Options that change what a column means. */
+/* Options that change what a column means, and 2 MB pages that were asked for and not given. */
 static void note_settings(struct notes *to, const struct run *run, const struct gpu *gpu) {
     const struct options *opt = run->opt;
     char text[96];
@@ -2131,16 +2140,16 @@ static void put_row(FILE *out, const struct place *p, bool markdown) {
     fputs(markdown ? "|\n" : "\n", out);
 }
 
-/* Writes a line of "What helps", or its headings (no `help`). */
-static void put_help(FILE *out, const struct help *help, const char *name, bool markdown) {
+/* Writes a line of "What helps", or its headings (no `remedy`). */
+static void put_remedy(FILE *out, const struct remedy *remedy, const char *name, bool markdown) {
     static const int widths[] = {36, 8, 8, 9, 9, 9};
     char cells[COUNT(widths)][64] = {[4] = "pinned", "once"};
     snprintf(cells[0], sizeof cells[0], "%s", name);
     for (int u = 0; u < USES; u++)
-        if (!help) strcpy(cells[1 + u], use_names[u]);
-        else snprintf(cells[1 + u], 64, isnan(help->gbps[u]) ? "-" : "%.1f", help->gbps[u]);
-    if (help) snprintf(cells[4], 64, help->pinned ? "%zu MB" : "-", (help->pinned + MIB - 1) / MIB);
-    if (help) snprintf(cells[5], 64, help->cost_s > 0 ? "%.3f s" : "-", help->cost_s);
+        if (!remedy) strcpy(cells[1 + u], use_names[u]);
+        else snprintf(cells[1 + u], 64, isnan(remedy->gbps[u]) ? "-" : "%.1f", remedy->gbps[u]);
+    if (remedy) snprintf(cells[4], 64, remedy->pinned ? "%zu MB" : "-", (remedy->pinned + MIB - 1) / MIB);
+    if (remedy) snprintf(cells[5], 64, remedy->cost_s > 0 ? "%.3f s" : "-", remedy->cost_s);
     for (size_t i = 0; i < COUNT(widths); i++)
         fprintf(out, "%s%*s", markdown ? i ? " | " : "| " : "", markdown ? 0 : i ? widths[i] : -widths[i], cells[i]);
     fputs(markdown ? " |\n" : "\n", out);
@@ -2159,10 +2168,10 @@ static void put_explanation(FILE *out, const struct run *run, const struct gpu *
         if (figures[i].text[0]) fprintf(out, "%s%s\n", lead, figures[i].text);
     snprintf(text, sizeof text, "%s of malloc'd data", size_label(e->bytes, size));
     fputs(markdown ? "\n#### What helps\n\n" : "\n--- What helps ---\n", out);
-    put_help(out, NULL, text, markdown);
+    put_remedy(out, NULL, text, markdown);
     if (markdown) fputs("|---|---:|---:|---:|---:|---:|\n", out);
-    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
-        put_help(out, help, help->method, markdown);
+    for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
+        put_remedy(out, remedy, remedy->method, markdown);
     fputs(markdown ? "\n" : "", out);
     fprintf(out, "%s\n%s", "GB/s; D2H new: into memory that nobody touched yet; once: before the first copy.",
             markdown ? "\n" : "");
@@ -2371,12 +2380,12 @@ static void json_explanation(FILE *out, const struct run *run, const struct gpu 
         if (figures[i].word[0]) json(out, ",'%S':%s", figures[i].key, figures[i].word);
         else json(out, ",'%S':%g", figures[i].key, figures[i].value);
     fputs(",\"helps\":[", out);
-    for (const struct help *help = e->helps; help < e->helps + e->nhelps; help++)
+    for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
         json(out,
              "%S{'method':%s,'threads':%d,'h2d_gbps':%g,'d2h_gbps':%g,'d2h_fresh_gbps':%g,'pinned_bytes':%z,'cost_s':%"
              "g}",
-             help > e->helps ? "," : "", help->method, help->threads, help->gbps[USE_H2D], help->gbps[USE_D2H],
-             help->gbps[USE_FRESH], help->pinned, help->cost_s);
+             remedy > e->remedies ? "," : "", remedy->method, remedy->threads, remedy->gbps[USE_H2D],
+             remedy->gbps[USE_D2H], remedy->gbps[USE_FRESH], remedy->pinned, remedy->cost_s);
     json(out, "],'once':%s,'again':%s}", advise(e, 1, text[0]), advise(e, 1000, text[1]));
 }
 
@@ -2493,10 +2502,10 @@ static void chart_bar(const struct chart *c, double x, double y, const char *kin
             value);
 }
 
-/* Returns how tall a GPU's table is, or with `helps` its "What helps", if it has them. */
-static double chart_height(const struct run *run, const struct gpu *gpu, bool helps) {
-    int n = gpu->explanation.nhelps;
-    if (helps) return n ? 60 + n * (CHART_BAR + 7) + CHART_FOOT : 0;
+/* Returns how tall a GPU's table is, or with `remedies` its "What helps", if it has them. */
+static double chart_height(const struct run *run, const struct gpu *gpu, bool remedies) {
+    int n = gpu->explanation.nremedies;
+    if (remedies) return n ? 60 + n * (CHART_BAR + 7) + CHART_FOOT : 0;
     return gpu->ready ? CHART_HEAD + run->opt->nsizes * CHART_GROUP + CHART_FOOT : gpu->total ? 0 : CHART_HEAD;
 }
 
@@ -2530,21 +2539,21 @@ static void chart_table(FILE *out, const struct run *run, const struct gpu *gpu,
 }
 
 /* Draws "What helps". */
-static void chart_helps(FILE *out, const struct explanation *e, double top) {
-    double most = 0, height = e->nhelps * (CHART_BAR + 7), step = (CHART_WIDTH - 272.0) / USES;
+static void chart_remedies(FILE *out, const struct explanation *e, double top) {
+    double most = 0, height = e->nremedies * (CHART_BAR + 7), step = (CHART_WIDTH - 272.0) / USES;
     struct chart c = {out, top + 60, 272, step, step - 24};
     char size[32];
-    for (int i = 0; i < e->nhelps * USES; i++) most = fmax(most, e->helps[i / USES].gbps[i % USES]);
+    for (int i = 0; i < e->nremedies * USES; i++) most = fmax(most, e->remedies[i / USES].gbps[i % USES]);
     fprintf(out, "<text class=\"head\" x=\"12\" y=\"%.1f\">What helps: %s of malloc'd data</text>\n", top + 10,
             size_label(e->bytes, size));
     for (int u = 0; u < USES; u++) {
         chart_column(&c, u, use_names[u], height, axis_end(most), NAN);
-        for (int i = 0; i < e->nhelps; i++) {
-            const struct help *help = &e->helps[i];
+        for (int i = 0; i < e->nremedies; i++) {
+            const struct remedy *remedy = &e->remedies[i];
             double y = c.top + i * (CHART_BAR + 7);
-            if (u == 0) fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", y + 13, help->method);
-            if (!isnan(help->gbps[u]))
-                chart_bar(&c, c.left + u * step, y, kind_names[help->pinned == e->bytes], help->gbps[u],
+            if (u == 0) fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", y + 13, remedy->method);
+            if (!isnan(remedy->gbps[u]))
+                chart_bar(&c, c.left + u * step, y, kind_names[remedy->pinned == e->bytes], remedy->gbps[u],
                           axis_end(most));
         }
     }
@@ -2595,7 +2604,7 @@ static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
         if (chart_height(run, g, false) > 0) chart_head(out, run, g, top);
         if (g->ready) chart_table(out, run, g, top);
         top += chart_height(run, g, false);
-        if (g->explanation.nhelps) chart_helps(out, &g->explanation, top);
+        if (g->explanation.nremedies) chart_remedies(out, &g->explanation, top);
         top += chart_height(run, g, true);
     }
     fputs("</svg>\n", out);
@@ -2675,7 +2684,8 @@ static double read_decimal(const char **text) {
     return number;
 }
 
-/* Reads one size in bytes, a decimal number and a unit of units[], none meaning G, and moves `*text` behind it. */
+/* Reads one size in bytes, a decimal number and a unit of units[], none meaning G, and moves `*text` behind it.
+ * Returns false if it is none: why in `why`. */
 static bool read_size(const char **text, size_t *bytes, char why[WHY]) {
     double number = read_decimal(text), scale = (double)GIB;
     snprintf(why, WHY, "is not a size such as 0.5, 64K or 2GiB");
@@ -2740,7 +2750,7 @@ static bool set_devices(struct options *opt, const char *value, char why[WHY]) {
     return true;
 }
 
-/* Writes a list of names for a message that begins with `lead`. */
+/* Adds a name to a list for a message that begins with `lead`; `first` begins it anew. */
 static void list_names(char why[WHY], const char *lead, const char *name, bool first) {
     if (first) snprintf(why, WHY, "%s", lead);
     snprintf(why + strlen(why), WHY - strlen(why), "%s %s", first ? "" : ",", name);
@@ -2995,8 +3005,8 @@ static void flush_stdout(struct run *run) {
 /* Returns whether measuring should end early. */
 static bool stopping(const struct run *run) { return interrupted || run->broken; }
 
-/* Opens the file beside an output's target that will take its place, or just tries to. Returns NULL, errno set, if it
- * can't be. */
+/* Opens a new file beside an output's target, which can take its place, and writes its path into `path`. Returns NULL,
+ * errno set, on failure. */
 static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
     if (snprintf(path, PATH_MAX, "%s.XXXXXX", output->target) >= PATH_MAX) return errno = ENAMETOOLONG, NULL;
     int fd = mkstemp(path);
@@ -3084,7 +3094,7 @@ static void write_outputs(struct run *run, struct options *opt) {
     write_files(run, opt, true);
 }
 
-/* Reduces and complains about one row; `shown` prints it too. */
+/* Works out a row's statistics and complains about what failed in it; prints it if it is to be `shown`. */
 static void report_row(struct run *run, struct gpu *gpu, struct row *row, bool shown) {
     char reason[STATUS_SIZE];
     hide_progress(&run->progress);
