@@ -226,7 +226,7 @@ struct run {
     int label_width; /* of the text table's column of sizes */
     enum exit_code status;
     char error[WHY];     /* why there was nothing to measure */
-    bool interrupted;    /* before everything was measured */
+    bool interrupted;    /* by a signal before everything was measured; reports say so */
     bool broken;         /* standard output can't be written any more */
     struct cpus cpus;    /* the caller's */
     int runtime, driver; /* versions, 1000 * major + 10 * minor; driver 0: there is none */
@@ -239,7 +239,7 @@ struct run {
     struct progress progress;
 };
 
-/* Set by the signal handler; the only mutable global. Copying threads read it too. */
+/* Set by the signal handler, to end the measuring; the only mutable global. Copying threads read it too. */
 static atomic_bool interrupted;
 
 /* ---- Units and errors ------------------------------------------------------------------------
@@ -1620,7 +1620,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     struct explanation *e = &b->gpu->explanation;
     struct remedy *remedy = &e->remedies[e->nremedies];
     void *host = b->buffers[PAGEABLE].at;
-    bool ours = way->memory == &pageable_memory, threaded = way->copy == copy_staged;
+    bool lent = way->memory == &pageable_memory, threaded = way->copy == copy_staged; /* lent: by the bench */
     char why[WHY] = "";
     if (interrupted || b->gpu->why[0] || e->nremedies == MAX_REMEDIES || (way->direct && threads == 1)) return;
     e->nremedies++;
@@ -1630,7 +1630,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     snprintf(remedy->method, sizeof remedy->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
              threads == 1 ? "" : "s");
     double start = now();
-    bool got = ours || (!no_room(e->bytes, 1, remedy->method, why) &&
+    bool got = lent || (!no_room(e->bytes, 1, remedy->method, why) &&
                         !cuda_failed(get_memory(way->memory, &host, e->bytes), remedy->method, why));
     if (got && way->memory->pinned) remedy->pinned = e->bytes;
     if (remedy->pinned) remedy->cost_s = now() - start;
@@ -1644,7 +1644,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", remedy->method, why);
     if (why[0]) note_if_lost(b->gpu, why);
     staged_stop(&b->staged);
-    if (got && !ours) free_memory(way->memory, host);
+    if (got && !lent) free_memory(way->memory, host);
 }
 
 /* Measures how fast one core copies, in GB/s; the best of three, since a ceiling is asked for. NAN where
@@ -1966,7 +1966,8 @@ static const char *column_text(const struct column *c, const struct place *p, ch
 /* Writes a field of a summary as people read it. */
 static void put_summary_field(FILE *out, const struct summary *s, const struct summary_field *field) {
     double number = member(s, field->at);
-    if (isfinite(number) && number < 0.05 && field < summary_fields + 2) fprintf(out, "%.4f GB/s", number);
+    bool tiny = number < 0.05 && strcmp(field->format, "%.1f GB/s") == 0; /* it would be shown as 0.0 */
+    if (isfinite(number) && tiny) fprintf(out, "%.4f GB/s", number);
     else if (isfinite(number)) fprintf(out, field->format, number);
     else fputc('-', out);
 }
@@ -3119,7 +3120,8 @@ static void measure_rows(struct run *run, struct bench *benches, int n) {
     }
 }
 
-/* Measures and reports `n` GPUs, one or all, at the same moment. Returns false without memory. */
+/* Measures and reports `n` GPUs, one or all, at the same moment. Rows of the first are printed as they come, the
+ * reports of the others behind them. Returns false without memory. */
 static bool measure_team(struct run *run, struct gpu *gpus, int n) {
     struct bench *benches = calloc((size_t)n, sizeof *benches);
     if (!benches) return false;
