@@ -130,13 +130,17 @@ for format in text json; do
   exits "SIGTERM again and again, SIGHUP, one Ctrl-C, $format" 130
   out "the report is whole, $format" '^note: interrupted: |"status":"interrupted","exit_status":130,"error":null}$'
 done
-# timeout sends SIGCONT too, and that to the whole group: LeakSanitizer, which stops the program as it ends, would wait for
-# its stop for ever.
-i=0
-while [ $i -lt 20 ]; do
-  i=$((i + 1))
-  ASAN_OPTIONS=detect_leaks=0 SIM_DELAY=20 timeout 2 "$SIM" -f json -s 64K 128K -i 1000 >"$tmp/term$i.json" 2>/dev/null </dev/null &
+# timeout sends SIGTERM to the program and then to its whole group, and SIGCONT too: LeakSanitizer, which stops the program
+# as it ends, would wait for its stop for ever.
+pids=
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+  ASAN_OPTIONS=detect_leaks=0 SIM_ORDER=$tmp/order$i SIM_DELAY=20 timeout 600 "$SIM" -f json -s 64K 128K -i 1000 \
+    >"$tmp/term$i.json" 2>/dev/null </dev/null &
+  pids="$pids $!"
 done
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do await grep -q copy-begin "$tmp/order$i"; done
+# shellcheck disable=SC2086
+kill -TERM $pids
 wait
 is 'timeout, which sends SIGTERM twice, 20 times: whole each time' \
   "$(cat "$tmp"/term*.json | grep -c '^{"tool".*"status":"interrupted","exit_status":130,"error":null}$')" 20
