@@ -41,6 +41,13 @@ faulty pinned.h2d:none '-s 64K 1M 3M -i 3 -w 2' '64KB H2D pinned@0' '1MB H2D pin
 faulty 'h2d#2-:none' "-s 1M $once -b" '1MB H2D pageable@0' '1MB H2D pinned@0' '1MB BiD pageable@0' '1MB BiD pinned@0'
 faulty d2h:none "-s 1M $once -b" '1MB D2H pageable@0' '1MB D2H pinned@0' '1MB BiD pageable@524288' \
   '1MB BiD pinned@524288'
+# BiD goes in as whole pages, from two pages on; a small one is cut at a word.
+for case in 4K:2048 5000B:2504 8191B:4096 8K:4096 10000B:4096 12288B:4096 17B:8 9B:8 8B:4 2B:1; do
+  rm -f "$tmp/order"
+  SIM_ORDER=$tmp/order run -s "${case%:*}" -b -i 1 -w 0
+  is "BiD of ${case%:*}" "$(sed -n 's/.*copy-begin h2d pageable //p' "$tmp/order" | tail -n 1)" "${case#*:}"
+done
+rm -f "$tmp/order"
 # Of BiD's two halves either one, and in one row only.
 faulty 'pageable.h2d#2:none' "-s 1M $once -b" '1MB BiD pageable@0'
 faulty 'pinned.d2h#2:none' "-s 1M $once -b" '1MB BiD pinned@524288'
@@ -169,6 +176,10 @@ if [ -f "$libc" ] && [ -z "$asan" ]; then
 else
   skip 'pages that are kept' 'not with AddressSanitizer, or not built'
 fi
+# An error that sticks, before a copy: its cell tells it, and no other.
+SIM_FAIL=cudaMemset2D:1:cudaErrorIllegalAddress run -s 64K 1M -i 1 -w 0
+is 'the data check can not be prepared' "$(cat "$tmp/err")" \
+  'dma_bandwidth: GPU 0: 64KB H2D pageable: preparing the data check: cudaErrorIllegalAddress (an illegal memory access was encountered)'
 run -s 1M 2M -i 1 -w 0 -b
 exits 'no fault' 0
 no_err 'no failure'

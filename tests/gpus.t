@@ -89,6 +89,10 @@ exits 'one GPU that can not be set up' 1
 is 'it does not hold up the others' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 out 'a total with a part missing is unknown' '^ 1MB    H2D              -           -'
 SIM_FAIL=cudaStreamCreate:1@0 run -s 1M -d all -p -f csv
+SIM_FAIL=cudaStreamCreate:0 run -s 1M -d all -p -f json
+exits 'all GPUs fail' 3
+out 'then there are no totals' '"totals":null,"status":"failed","exit_status":3,"error":"GPU 0: cudaStreamCreate: '
+SIM_FAIL=cudaStreamCreate:1@0 run -s 1M -d all -p -f csv
 is 'it does not matter which one that is' "$(tail -n 2 "$tmp/out" | sed 's/.*,//')" 'failed: GPU 0 failed
 failed: GPU 0 failed'
 SIM_FAIL=cudaGetDeviceProperties:2 run -s 1M -d all

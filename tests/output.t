@@ -187,6 +187,9 @@ out 'and stands in the JSON that is printed' '"status":"failed","exit_status":1,
 (ulimit -f 3 && "$SIM" -s $many -i 1 -w 0 -o x.csv -o y.json -o z.svg; :) 2>"$tmp/err" | cat >"$tmp/out"
 is 'each file is told, once' "$(grep -c 'cannot write [xyz]\..*: File too large' "$tmp/err")" 3
 
+run -s 64K -i 1 -w 0 -n -x -T 1 -o x.csv
+no_err 'what CSV has no place for goes to stderr beside standard output only'
+
 # Modes and links.
 rm -f ./*
 (umask 027 && run -s 64K -i 1 -o new.txt)
