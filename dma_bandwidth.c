@@ -188,6 +188,7 @@ struct explanation {
     double memcpy_gbps, register_s_per_gb;
     struct remedy remedies[MAX_REMEDIES];
     int nremedies;
+    bool whole;    /* every way was measured */
     char why[WHY]; /* why a part of it is missing */
 };
 
@@ -203,6 +204,7 @@ struct gpu {
     int far_cpus;                          /* CPUs of the caller's own choice that are not near the GPU */
     size_t huge_missing;                   /* bytes of a buffer that asks for 2 MB pages and did not get them */
     bool ready;                            /* it was set up */
+    bool interrupted;                      /* by a signal before everything was measured */
     char why[WHY];                         /* why nothing more can be measured on it */
     struct row *rows;                      /* run->nrows of them; owned */
     struct explanation explanation;        /* of 0 bytes without --explain */
@@ -226,7 +228,7 @@ struct run {
     int label_width; /* of the text table's column of sizes */
     enum exit_code status;
     char error[WHY];     /* why there was nothing to measure */
-    bool interrupted;    /* by a signal before everything was measured; reports say so */
+    bool interrupted;    /* one of its GPUs was */
     bool broken;         /* standard output can't be written any more */
     struct cpus cpus;    /* the caller's */
     int runtime, driver; /* versions, 1000 * major + 10 * minor; driver 0: there is none */
@@ -627,6 +629,8 @@ static void link_observe(const struct run *run, struct gpu *gpu) {
         link->gen = gen;
         link->width = width;
     }
+    if (link->kind == LINK_UNKNOWN && !link->why[0])
+        snprintf(link->why, sizeof link->why, "NVML tells of PCIe Gen%u x%u", gen, width);
 }
 
 /* Fills in name, uuid, bus id and kind of link; on failure gpu->why says why. Makes no context.
@@ -1333,6 +1337,12 @@ static bool open_gpu(struct bench *b) {
                                   cuda_failed(cudaEventCreate(&b->stop), "cudaEventCreate", why));
 }
 
+/* Gives a buffer back, if there is one. */
+static void release_buffer(struct buffer *buffer) {
+    if (buffer->bytes) free_memory(buffer->memory, buffer->at);
+    buffer->bytes = 0;
+}
+
 /* Notes how much of a buffer that asks for 2 MB pages, and was written, did not get them; the most of all. */
 static void count_small_pages(struct gpu *gpu, const void *at, size_t bytes) {
     size_t whole = (bytes + huge_page - 1) / huge_page * huge_page, huge = huge_bytes(at, whole);
@@ -1387,8 +1397,7 @@ static void tear_down(struct bench *b) {
     char why[WHY] = "";
     enter_gpu(b, why);
     staged_stop(&b->staged);
-    for (int k = 0; k < BUFFERS; k++)
-        if (b->buffers[k].bytes) free_memory(b->buffers[k].memory, b->buffers[k].at);
+    for (int k = 0; k < BUFFERS; k++) release_buffer(&b->buffers[k]);
     free(b->words);
     for (int i = 0; i < 2; i++)
         if (b->streams[i]) cudaStreamDestroy(b->streams[i]);
@@ -1432,22 +1441,25 @@ static void compare_kinds(struct row *row) {
     row->delta = pinned - pageable;
 }
 
-/* Fills in one row of the totals: all bytes over the time of the GPU that took longest. A total of which a
- * part is missing is unknown. */
+/* Fills in one row of the totals: the bytes of the copies that all GPUs made, over the time of the GPU that took
+ * longest. A total of which a part is missing is unknown. */
 static void add_up(const struct run *run, struct row *total, int r) {
     for (int k = 0; k < KINDS; k++) {
         struct cell *sum = &total->cell[k];
-        double bytes = 0, longest = 0;
+        double longest = 0;
         sum->count = INT_MAX;
         for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
             const struct cell *cell = &gpu->rows[r].cell[k];
-            double seconds = 0;
-            for (int i = 0; i < cell->count; i++) seconds += (double)total->bytes / cell->samples[i] / 1e9;
-            bytes += (double)total->bytes * cell->count;
-            longest = fmax(longest, seconds);
             if (cell->count < sum->count) sum->count = cell->count;
             if (cell->why[0]) snprintf(sum->why, WHY, "GPU %d failed", gpu->index);
         }
+        for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+            double seconds = 0;
+            for (int i = 0; i < sum->count; i++)
+                seconds += (double)total->bytes / gpu->rows[r].cell[k].samples[i] / 1e9;
+            longest = fmax(longest, seconds);
+        }
+        double bytes = (double)total->bytes * sum->count * run->ngpus;
         set_unknown(&sum->gbps, sizeof sum->gbps);
         if (sum->count) sum->gbps.median = sum->gbps.mean = bytes / longest / 1e9;
     }
@@ -1477,7 +1489,7 @@ static const struct row *row_above(const struct run *run, const struct gpu *gpu,
 static double gpu_limit(const struct run *run, const struct gpu *gpu, bool best) {
     const struct link *link = &gpu->link;
     double most = pcie_limit(link->max_gen, link->max_width), limit = pcie_limit(link->gen, link->width);
-    if (best) limit = fmax(limit, most);
+    if (best) limit = most > 0 ? fmax(limit, most) : 0;
     return link->kind == LINK_PCIE && limit > 0 && !row_above(run, gpu, limit) ? limit : NAN;
 }
 
@@ -1542,7 +1554,7 @@ enum { FIRST_BLOCK = 3 };
 
 /* Returns whether anything of a row was measured or failed, so that it belongs in the report. */
 static bool row_begun(const struct row *row) {
-    return row_rank(row) >= 0 || row->cell[PAGEABLE].why[0] || row->cell[PINNED].why[0];
+    return row_rank(row) >= 0 || row->cell[PAGEABLE].begun || row->cell[PAGEABLE].why[0] || row->cell[PINNED].why[0];
 }
 
 /* Writes a row's status into `out` and returns it: "ok", "interrupted", or "failed: " and the reasons. */
@@ -1593,9 +1605,9 @@ static const struct way {
 static double time_way(struct bench *b, copy_fn *copy, struct transfer t, char why[WHY]) {
     struct cell cell = {.samples = (double[6]){0}};
     if (!why[0] && !b->opt->no_verify) spoil_target(b, t, why);
-    for (double begun = now(); !why[0] && (cell.count == 0 || (cell.count < 3 && now() - begun < 0.1));)
+    for (double begun = now(); !why[0] && !interrupted && (cell.count == 0 || (cell.count < 3 && now() - begun < 0.1));)
         cell.samples[cell.count++] = time_copy(b, copy, t, why);
-    if (!why[0] && !b->opt->no_verify) check_target(b, t, why);
+    if (!why[0] && cell.count && !b->opt->no_verify) check_target(b, t, why);
     return why[0] ? NAN : stats_of(&cell, 3).median;
 }
 
@@ -1605,10 +1617,13 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct remedy *remedy = &e->remedies[e->nremedies - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes));
+    bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes)), verify = !b->opt->no_verify;
+    if (verify) cuda_failed(copy_words(b, 0, e->bytes, true), "preparing the data check", why);
+    if (why[0] || interrupted) return;
     double seconds =
         (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? remedy->cost_s : 0);
-    if (fresh) remedy->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
+    if (verify && !why[0]) check_target(b, t, why);
+    if (fresh && !why[0]) remedy->gbps[USE_FRESH] = (double)e->bytes / seconds / 1e9;
     remedy->gbps[USE_D2H] = time_way(b, way->copy, t, why);
     t.in = e->bytes;
     remedy->gbps[USE_H2D] = time_way(b, way->copy, t, why);
@@ -1639,8 +1654,10 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
         remedy->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
         remedy->cost_s = now() - start;
     }
-    if (!why[0]) measure_uses(b, way, host, why);
-    if (got && way->memory->huge) count_small_pages(b->gpu, host, e->bytes);
+    if (!why[0]) {
+        measure_uses(b, way, host, why);
+        if (way->memory->huge) count_small_pages(b->gpu, host, e->bytes);
+    }
     if (why[0] && !e->why[0]) snprintf(e->why, WHY, "%.64s: %.400s", remedy->method, why);
     if (why[0]) note_if_lost(b->gpu, why);
     staged_stop(&b->staged);
@@ -1651,8 +1668,10 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
  * there is no memory for it. */
 static double memcpy_rate(const struct bench *b, char why[WHY]) {
     size_t n = b->gpu->explanation.bytes < wake_bytes ? b->gpu->explanation.bytes : wake_bytes;
-    void *to = no_room(n, 1, "memcpy by one core", why) ? NULL : malloc(n);
+    bool room = !no_room(n, 1, "memcpy by one core", why);
+    void *to = room ? malloc(n) : NULL;
     double best = NAN;
+    if (room && !to) cuda_failed(cudaErrorMemoryAllocation, "memcpy by one core", why);
     for (int i = 0; to && i < 4; i++) { /* the first touches the pages */
         double start = now();
         memcpy(to, b->buffers[PAGEABLE].at, n);
@@ -1674,20 +1693,24 @@ static void measure_explanation(struct bench *b, int threads) {
     struct explanation *e = &b->gpu->explanation;
     void *host = b->buffers[PAGEABLE].at;
     size_t bytes = b->buffers[PAGEABLE].bytes;
+    char why[WHY];
     e->bytes = bytes < explain_bytes ? bytes : explain_bytes;
     e->memcpy_gbps = e->register_s_per_gb = NAN;
     if (!bytes) snprintf(e->why, WHY, "there is no pageable buffer");
     if (!bytes || !enter_gpu(b, e->why)) return;
     staged_stop(&b->staged);
-    in_slices(fill, host, 0, e->bytes); /* --untouched may have dropped it */
+    release_buffer(&b->buffers[PINNED]); /* it may be all that can be pinned */
+    in_slices(fill, host, 0, e->bytes);  /* --untouched may have dropped it */
     e->memcpy_gbps = memcpy_rate(b, e->why);
     double start = now();
-    if (!cuda_failed(cudaHostRegister(host, e->bytes, cudaHostRegisterDefault), "cudaHostRegister", e->why)) {
+    if (!cuda_failed(cudaHostRegister(host, e->bytes, cudaHostRegisterDefault), "cudaHostRegister",
+                     e->why[0] ? why : e->why)) {
         if (e->bytes >= summary_from) e->register_s_per_gb = (now() - start) / (double)e->bytes * 1e9;
         cudaHostUnregister(host);
     }
     for (const struct way *way = ways; way < ways + COUNT(ways); way++)
         for (int n = way->threads == ALL ? threads : 1; n; n = next_threads(way, n, threads)) measure_way(b, way, n);
+    e->whole = !e->why[0] && !interrupted;
 }
 
 /* A figure of "Why": its JSON key, its value (a word where it is no number), and the sentence that
@@ -1779,7 +1802,9 @@ static void explain_figures(const struct run *run, const struct gpu *gpu, struct
     text[0] = 0;
     if (!isnan(one))
         snprintf(text, WHY, ", %.1f GB/s by one: %s", one,
-                 threads > 1.3 * one ? "they overlap here" : "the driver makes them wait for each other");
+                 threads > 1.3 * one                 ? "they overlap here"
+                 : one < 0.8 * pinned->gbps[USE_H2D] ? "the driver makes them wait for each other"
+                                                     : "they gain nothing");
     set_figure(f++, "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
                run->threads, text);
     page_policy(policy);
@@ -1806,6 +1831,7 @@ static const char *advise(const struct explanation *e, double copies, char out[W
         if (remedy_seconds(e, remedy, copies) < remedy_seconds(e, best, copies)) best = remedy;
     double seconds = remedy_seconds(e, best, copies), gain = remedy_seconds(e, e->remedies, copies) / seconds;
     if (!e->nremedies || isnan(gain) || e->bytes < summary_from) return out;
+    if (gain < 1.05 && !e->whole) return out;
     if (gain < 1.05)
         snprintf(out, WHY, "%s: nothing beats cudaMemcpy as it is, at %.1f GB/s.", when, e->remedies->gbps[USE_H2D]);
     else snprintf(out, WHY, "%s: %s, %.1f times as fast.", when, best->method, gain);
@@ -2023,7 +2049,7 @@ static void note_failures(struct notes *to, const struct run *run, const struct 
 /* What is missing after Ctrl-C. */
 static void note_interruption(struct notes *to, const struct run *run, const struct gpu *gpu) {
     int whole = 0, part = 0;
-    if (!run->interrupted || gpu->why[0]) return;
+    if (!gpu->interrupted || gpu->why[0]) return;
     for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) {
         char status[STATUS_SIZE];
         whole += strcmp(row_status(run, row, status), "ok") == 0;
@@ -2055,6 +2081,13 @@ static void note_settings(struct notes *to, const struct run *run, const struct 
              (gpu->huge_missing + MIB - 1) / MIB);
 }
 
+/* Returns whether there is a rate of this GPU. */
+static bool was_measured(const struct run *run, const struct gpu *gpu) {
+    for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
+        if (row_rank(row) >= 0) return true;
+    return false;
+}
+
 /* A link that is unknown, below its maximum, or not what it is said to be. */
 static void note_link(struct notes *to, const struct run *run, const struct gpu *gpu) {
     bool is_virtual = strcmp(host_kind(), "virtual machine") == 0;
@@ -2070,7 +2103,7 @@ static void note_link(struct notes *to, const struct run *run, const struct gpu 
              size_label(above->bytes, size), above->direction->name,
              rate_label(fmax(above->cell[PAGEABLE].gbps.median, above->cell[PINNED].gbps.median), "", rate),
              direction_limit(above->direction, limit), link_label(link, name));
-    else if (link_below_max(link))
+    else if (link_below_max(link) && was_measured(run, gpu))
         note(to, "the link ran at Gen%u x%u under load, GPU and slot can do Gen%u x%u: %s", link->gen, link->width,
              link->max_gen, link->max_width,
              is_virtual ? "ask who runs the host of this virtual machine to check slot and BIOS"
@@ -3003,13 +3036,15 @@ static void flush_stdout(struct run *run) {
     if (!run->broken && !finish(stdout, "standard output", false)) run->broken = true;
 }
 
-/* Returns whether measuring should end early. */
-static bool stopping(const struct run *run) { return interrupted || run->broken; }
+/* Returns whether measuring should end early; with a broken standard output it goes on for the files. */
+static bool stopping(const struct run *run) { return interrupted || (run->broken && !run->opt->noutputs); }
 
 /* Opens a new file beside an output's target, which can take its place, and writes its path into `path`. Returns NULL,
  * errno set, on failure. */
 static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
-    if (snprintf(path, PATH_MAX, "%s.XXXXXX", output->target) >= PATH_MAX) return errno = ENAMETOOLONG, NULL;
+    int folder = (int)(strrchr(output->target, '/') - output->target);
+    if (snprintf(path, PATH_MAX, "%.*s/." PROGRAM ".XXXXXX", folder, output->target) >= PATH_MAX)
+        return errno = ENAMETOOLONG, NULL;
     int fd = mkstemp(path);
     return fd < 0 ? NULL : fdopen(fd, "w");
 }
@@ -3129,7 +3164,7 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
         benches[i].gpu = &gpus[i];
         set_up(run, &benches[i]);
         hide_progress(&run->progress);
-        if (gpus[i].why[0]) complain("GPU %d: %s", gpus[i].index, gpus[i].why);
+        if (!gpus[i].ready && gpus[i].why[0]) complain("GPU %d: %s", gpus[i].index, gpus[i].why);
     }
     benches->progress = &run->progress;
     measure_rows(run, benches, n);
@@ -3139,6 +3174,7 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
         if (gpus[i].explanation.why[0]) complain("GPU %d: --explain: %s", gpus[i].index, gpus[i].explanation.why);
     }
     hide_progress(&run->progress);
+    for (int i = 0; i < n; i++) gpus[i].interrupted = interrupted;
     run->interrupted = interrupted;
     if (gpus->ready) run->opt->format->end(stdout, run, gpus);
     for (int i = gpus->ready ? 1 : 0; i < n; i++) write_gpu(stdout, run->opt->format, run, &gpus[i]);
@@ -3189,8 +3225,8 @@ static enum exit_code judge_efficiency(const struct run *run) {
                 status = FAILED;
                 continue;
             }
-            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.2f %% of %.4g GB/s", minimum, gpu->index,
-                     directions[d].name, pinned, percent, limit);
+            complain("--min-efficiency %g: GPU %d %s pinned %.1f GB/s is %.*f %% of %.4g GB/s", minimum, gpu->index,
+                     directions[d].name, pinned, percent < minimum - 0.005 ? 2 : 6, percent, limit);
             if (status == DONE) status = BELOW_MINIMUM;
         }
     return status;
@@ -3219,7 +3255,10 @@ static enum exit_code measure(struct run *run) {
             if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
         } else if (!run->broken) {
             run->interrupted = true;
-            for (int i = g; i < g + team; i++) write_gpu(stdout, opt->format, run, &run->gpus[i]);
+            for (int i = g; i < g + team; i++) {
+                run->gpus[i].interrupted = true;
+                write_gpu(stdout, opt->format, run, &run->gpus[i]);
+            }
         }
     }
     bool some = false;
@@ -3247,9 +3286,12 @@ static enum exit_code count_gpus(struct run *run) {
                       "no NVIDIA driver: none is loaded on this machine, or this container was not given it");
     if (error == cudaErrorInsufficientDriver)
         return refuse(run, NO_GPU,
-                      "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update the driver, or build "
-                      "with "
-                      "an older CUDA runtime (make toolkit CUDA=%d && make)",
+                      run->driver < 11000 ? "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update "
+                                            "the driver"
+                                          : "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update "
+                                            "the "
+                                            "driver, or build with an older CUDA runtime (make toolkit CUDA=%d && "
+                                            "make)",
                       run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10,
                       run->driver / 1000);
     return cuda_failed(error, "no usable GPU", why) ? refuse(run, NO_GPU, "%s", why) : DONE;
@@ -3269,6 +3311,10 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
         struct gpu *gpu = &run->gpus[g];
         gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
         gpu_identify(run, gpu);
+        struct cpus cpus;
+        choose_cpus(run, gpu, &cpus);
+        int ncpus = CPU_COUNT_S(sizeof cpus, cpus.set);
+        if (!opt->threads && ncpus > 0 && ncpus < run->threads) run->threads = ncpus;
         if (!make_rows(run, gpu)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
     }
     struct gpu *totals = &run->gpus[run->ngpus];

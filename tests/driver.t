@@ -24,7 +24,10 @@ for format in text json csv markdown svg; do
   SIM_DRIVER=0 run -f $format
   refused "no driver, $format" 'no NVIDIA driver: none is loaded on this machine, or this container was not given it$' $format
   SIM_DRIVER=10020 run -f $format
-  refused "old driver, $format" "the NVIDIA driver supports CUDA 10\\.2, this program needs $runtime: update the driver, or build .*CUDA=10 " $format
+  refused "old driver, $format" "the NVIDIA driver supports CUDA 10\\.2, this program needs $runtime: update the driver\$" $format
+  SIM_DRIVER=11000 run -f $format
+  refused "old driver that a toolkit is left for, $format" \
+    "the NVIDIA driver supports CUDA 11\\.0, this program needs $runtime: update the driver, or build .*\(make toolkit CUDA=11 && make\)\$" $format
   SIM_GPUS=0 run -f $format
   refused "no device, $format" 'no usable GPU: cudaErrorNoDevice \(no CUDA-capable device is detected\); check nvidia-smi and CUDA_VISIBLE_DEVICES$' $format
 done

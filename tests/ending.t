@@ -69,6 +69,12 @@ reap
 exits 'Ctrl-C in --explain' 130
 out 'it says so' '^note: interrupted: all rows are whole, --explain may be missing$'
 
+SIM_DELAY=20 SIM_ORDER=$tmp/order launch -s 64K -i 1 -w 1000 -f json
+await grep -q 'copy-end h2d pageable' "$tmp/order"
+kill -INT "$pid"
+reap
+out 'a row that was begun is there, also without a copy' '"results":\[\{"bytes":65536,"direction":"H2D","pageable":null,"pinned":null,"ratio":null,"delta":null,"status":"interrupted"\}\]'
+
 # With other reasons for a status: Ctrl-C is the strongest.
 begin -t 100
 kill -INT "$pid"
@@ -242,6 +248,20 @@ status=$?
 exits 'all closed, with files' 1
 ! grep -q tool "$tmp/x.txt" && grep -q '^{"tool".*"exit_status":1,' "$tmp/y.json"
 ok 'nothing of one goes into another'
+
+SIM_ORDER=$tmp/order "$SIM" -s 64K <&- >&- 2>&-
+! grep -q GB/s "$tmp/order"
+ok 'nor into a file that is opened meanwhile'
+
+# A standard output that breaks does not end the measuring for files: they are whole.
+for output in 'a pipe that closed' 'a full disk'; do
+  case $output in
+  a\ pipe*) { "$SIM" -s 64K 1M -i 2 -w 0 -o "$tmp/r.json" -o "$tmp/r.md" 2>"$tmp/err"; echo $? >"$tmp/status"; } | : ;;
+  *) "$SIM" -s 64K 1M -i 2 -w 0 -o "$tmp/r.json" -o "$tmp/r.md" 2>"$tmp/err" >/dev/full; echo $? >"$tmp/status" ;;
+  esac
+  is "$output, with files" "$(cat "$tmp/status")" 1
+  is "$output: every row is in them" "$(grep -o '"status":"ok"' "$tmp/r.json" | wc -l) $(grep -c 'GB/s.*x' "$tmp/r.md")" '4 6'
+done
 
 # CSV's notes go to stderr, each line in one write, so that lines of several runs do not mix.
 if command -v strace >/dev/null && strace -o "$tmp/trace" true 2>/dev/null; then

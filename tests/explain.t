@@ -170,6 +170,27 @@ for try in 1 2 3 4 5; do # on a busy machine three may take longer
   [ "$came" != 4 ] || break
 done
 is "copies of no time (try $try)" "$came" 4
+# Nothing is said to be best where ways are missing.
+SIM_PIN_LIMIT=1000000 run -s 16M -i 1 -w 0 -x -T 2 -f json
+out 'nothing can be pinned' '"once":null,"again":null'
+SIM_FAIL=cudaStreamCreate:4:cudaErrorIllegalAddress run -s 16M -i 1 -w 0 -x -T 2
+lacks 'the GPU is lost' 'nothing beats'
+SIM_DELAY=50 SIM_ORDER=$tmp/order launch -s 16M -i 1 -w 0 -x -T 2
+await sh -c '[ "$(grep -c "copy-end d2h pageable" "$1")" -ge 2 ]' - "$tmp/order"
+kill -INT "$pid"
+reap
+out 'Ctrl-C: --explain began' '^--- What helps ---$'
+lacks 'Ctrl-C' 'nothing beats'
+# All copies but the warm-up of a way are checked, the first D2H too.
+for which in 2 3-5; do
+  SIM_COPY="pageable.d2h#$which:none" run -s 16M -i 1 -w 0 -x -T 1
+  exits "wrong data in --explain, pageable D2H $which" 1
+  err "which is told" 'GPU 0: --explain: cudaMemcpy: data mismatch at offset (0|4096)$'
+done
+SIM_C2C=1 SIM_RATES='pageable.h2d=60,pinned.h2d=54' run -s 16M -i 1 -w 0 -x -T 2
+out 'threads where one fills the link' '60\.0 GB/s by one: they gain nothing$'
+SIM_CPUS=0 run -s 64K -i 1 -w 0 -m staged
+out 'as many threads as CPUs near the GPU' '^note: pinned memory from staged, 1 thread, '
 # A sentence compares with what is known only. The 7th copy is the second D2H into the buffer that was fresh.
 SIM_FAIL=cudaMemcpy:7:cudaErrorInvalidValue run -x -s 16M -T 2 -i 1 -w 0
 out 'no rate into it again' '^14\.6 GB/s for D2H into memory that nobody touched yet$'

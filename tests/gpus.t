@@ -89,6 +89,20 @@ exits 'one GPU that can not be set up' 1
 is 'it does not hold up the others' "$(grep -c '^ 1MB    H2D     16\.95' "$tmp/out")" 2
 out 'a total with a part missing is unknown' '^ 1MB    H2D              -           -'
 SIM_FAIL=cudaStreamCreate:1@0 run -s 1M -d all -p -f csv
+# After Ctrl-C totals are of the copies that all have made; only the GPU that was broken off says so.
+SIM_GPUS=2 SIM_DELAY=10,100 SIM_ORDER=$tmp/order launch -d all -p -s 1M -i 100 -w 0
+await sh -c '[ "$(grep -c "gpu 1 copy-end h2d pageable" "$1")" -ge 3 ]' - "$tmp/order"
+kill -INT "$pid"
+reap
+exits 'Ctrl-C where one GPU is slower' 130
+out 'totals are of the copies that both made' '^ 1MB    H2D     33\.89 GB/s '
+SIM_GPUS=2 SIM_DELAY=1,50 SIM_ORDER=$tmp/order launch -d all -s 64K -i 10 -w 0 -o "$tmp/r.txt"
+await grep -q 'gpu 1 copy-end h2d pageable' "$tmp/order"
+kill -INT "$pid"
+reap
+cmp -s "$tmp/out" "$tmp/r.txt"
+ok 'a GPU that was done before the other was interrupted: file and standard output say the same'
+is 'one note' "$(grep -c '^note: interrupted' "$tmp/r.txt")" 1
 SIM_FAIL=cudaStreamCreate:0 run -s 1M -d all -p -f json
 exits 'all GPUs fail' 3
 out 'then there are no totals' '"totals":null,"status":"failed","exit_status":3,"error":"GPU 0: cudaStreamCreate: '

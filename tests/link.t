@@ -154,6 +154,22 @@ exits 'half a link, slow pageable copies' 4
 out 'the report compares with the link as it is: 14 of 16' '^Pinned efficiency:   8[78]%$'
 SIM_LINK=5x16/5x8 SIM_RATES='pinned.h2d=28,pinned.d2h=28' run -s 64M -t 80
 exits 'half a link' 4
+# Where NVML does not tell what GPU and slot can do, a link that may be half of it is not judged.
+for call in nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMaxPcieLinkGeneration; do
+  SIM_NVML_FAIL=$call SIM_LINK=5x16/5x8 SIM_RATES='pinned.h2d=28,pinned.d2h=28' run -s 64M -t 80
+  exits "$call fails" 1
+  err "$call fails: it is told" "GPU 0 H2D can't be judged, the link's limit is not known"
+done
+# What is a little less is shown as less.
+SIM_RATES='pinned.h2d=51.1999,pinned.d2h=60' run -s 64M -t 80
+err 'never "80.00 % is below 80"' 'GPU 0 H2D pinned 51\.2 GB/s is 79\.9998[0-9]* % of 64 GB/s$'
+# A link that nothing was copied over may be idle: nothing is said of it.
+SIM_LINK=5x16/1x16 run -l -f json
+lacks '--list' 'under load'
+SIM_LINK=5x16/1x16 SIM_MEM=1000 run -s 1M -i 1 -w 0
+lacks 'no buffer' 'under load'
+SIM_LINK=7x16 run -s 1M -i 1 -w 0
+out 'what NVML says that can not be' '^note: the link is unknown: NVML tells of PCIe Gen7 x16$'
 SIM_RATES='pinned.h2d=55.4,pinned.d2h=55.3,pinned.h2d@33554432=48,pinned.d2h@33554432=48' run -s 64M -b -t 80
 exits 'BiD is not judged' 0
 no_err 'BiD is not judged'

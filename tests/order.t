@@ -89,6 +89,9 @@ is '--parallel with --explain and --pin register: nothing beside a copy' "$(
     $3 ~ /^(alloc|free|pin|unpin|spoil|check|put)$/ { for (g in busy) if (g != $2 && busy[g]) print }' "$tmp/order"
 )" ''
 # A GPU that fails in its warm-up does not hold up the others, nor let them begin early.
+SIM_FAIL=cudaMemcpy:1:cudaErrorIllegalAddress run -s 64K 1M -i 1 -w 0
+is 'a GPU that is lost while its link is woken: told once' "$(cat "$tmp/err")" \
+  'dma_bandwidth: GPU 0: waking the link: cudaErrorIllegalAddress (an illegal memory access was encountered)'
 SIM_GPUS=2 SIM_FAIL=cudaMemcpy:2@1 timeout -s KILL 20 "$SIM" -s 64K -i 2 -w 2 -d all -p >"$tmp/out" 2>"$tmp/err"
 status=$?
 exits 'a warm-up that fails' 1

@@ -190,6 +190,14 @@ is 'each file is told, once' "$(grep -c 'cannot write [xyz]\..*: File too large'
 run -s 64K -i 1 -w 0 -n -x -T 1 -o x.csv
 no_err 'what CSV has no place for goes to stderr beside standard output only'
 
+# A name as long as a name can be.
+long=$(printf '%0250d.json' 0)
+run -s 64K -i 1 -w 0 -o "$long"
+exits 'a name of 255 characters' 0
+[ -s "$long" ]
+ok 'is written'
+rm -f ./*
+
 # Modes and links.
 rm -f ./*
 (umask 027 && run -s 64K -i 1 -o new.txt)

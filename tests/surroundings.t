@@ -18,6 +18,10 @@ if command -v script >/dev/null && script -qec true "$tmp/typescript" >/dev/null
     else
       grep -q 'GPU 0: 64KB H2D pageable, copy [0-9]* of 4' "$tmp/typescript"
       ok 'progress on a terminal'
+      ! grep -Eq 'copy (0|-[0-9]+|[5-9]) of' "$tmp/typescript"
+      ok 'copies are counted from 1'
+      grep -q 'GPU 0: setting up' "$tmp/typescript"
+      ok 'progress while a GPU is set up'
       lacks 'which is not on stdout' 'copy'
       tail -c 100 "$tmp/typescript" | tr '\r' '\n' | grep -q "$(printf '\033')\\[K\$"
       ok 'and gone before the end'
