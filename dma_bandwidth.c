@@ -1155,15 +1155,15 @@ static size_t last_probe(size_t from, size_t to) { return (to - 1) / 8 * 8 > fro
 /* Returns the rows of PAGE bytes in [from, to) whose first word is a probe. */
 static size_t probe_rows(size_t from, size_t to) { return to - from < 8 ? 0 : (to - from - 8) / PAGE + 1; }
 
-/* Spoils the probes of the device buffer, with a byte that its source does not end in: that may be the pattern,
- * its complement after a D2H that failed, or zeros with --untouched. */
-static cudaError_t spoil_device(const struct bench *b, size_t from, size_t to) {
+/* Spoils the probes of the first `bytes` of the device buffer, with a byte that its source does not end in: that
+ * may be the pattern, its complement after a D2H that failed, or zeros with --untouched. */
+static cudaError_t spoil_device(const struct bench *b, size_t bytes) {
     unsigned char *device = b->buffers[DEVICE].at;
-    size_t last = last_probe(from, to);
-    int ends = (int)(pattern(last) >> (to - 1 - last) * 8 & 0xff), value = 0xff;
+    size_t last = last_probe(0, bytes);
+    int ends = (int)(pattern(last) >> (bytes - 1 - last) * 8 & 0xff), value = 0xff;
     while (value == ends || value == (~ends & 0xff)) value -= 0x55;
-    cudaError_t error = cudaMemset2D(device + from, PAGE, value, 8, probe_rows(from, to));
-    if (error == cudaSuccess) error = cudaMemset(device + last, value, to - last);
+    cudaError_t error = cudaMemset2D(device, PAGE, value, 8, probe_rows(0, bytes));
+    if (error == cudaSuccess) error = cudaMemset(device + last, value, bytes - last);
     return error != cudaSuccess ? error : cudaDeviceSynchronize(); /* not beside another GPU's timed copies */
 }
 
@@ -1196,7 +1196,7 @@ static size_t check_words(const struct bench *b, const unsigned char *host, size
 /* Spoils the probes where a transfer is to bring data, and makes its source good if that is the device.
  * Returns false on failure: why in `why`. */
 static bool spoil_target(const struct bench *b, struct transfer t, char why[WHY]) {
-    cudaError_t error = t.in ? spoil_device(b, 0, t.in) : cudaSuccess;
+    cudaError_t error = t.in ? spoil_device(b, t.in) : cudaSuccess;
     if (t.in < t.bytes) in_slices(spoil, t.host, t.in, t.bytes);
     if (t.in < t.bytes && error == cudaSuccess) error = copy_words(b, t.in, t.bytes, true);
     return !cuda_failed(error, "preparing the data check", why);
