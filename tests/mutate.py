@@ -27,6 +27,8 @@ OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=",
 # Quick ones first. The tests of the Makefile, of random command lines and under valgrind cost too much here.
 TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
          "surroundings ending faults table").split()
+# What no test can notice is not drawn: a message of one character, an array that is a little longer, va_end().
+POINTLESS = re.compile(r"\bwhy\[$|^\s+(?:(?:static|const|unsigned|struct) )*\w+ [^=;()]*\[$")
 ALONE = {"table": threading.Lock()}  # it takes 12 GB of memory
 
 
@@ -43,8 +45,9 @@ def candidates():
     for m in re.finditer(r"\+\+|\+=|==|!=|<=|>=|&&|\|\||(?<=\s)[<>+*/-](?=\s)|!(?=[\w(*])|\btrue\b|\bfalse\b", code):
         found.append((m.start(), m.end(), OPERATORS[m.group()]))
     for m in re.finditer(r"(?<![\w.])\d+(?![\w.])", code):
+        if POINTLESS.search(code[code.rfind("\n", 0, m.start()) + 1:m.start()]): continue
         found.append((m.start(), m.end(), "1" if m.group() == "0" else str(int(m.group()) + 1)))
-    for m in re.finditer(r"^ +(?!return\b|const\b|static\b|struct\b|char\b|int\b|double\b|bool\b|size_t\b|unsigned\b|case\b)"
+    for m in re.finditer(r"^ +(?!return\b|const\b|static\b|struct\b|char\b|int\b|double\b|bool\b|size_t\b|unsigned\b|case\b|va_end\b)"
                          r"[A-Za-z_*(][^;{}\n]*;$", code, flags=re.M):
         found.append((m.start(), m.end() - 1, ""))
     return [f for f in found if f[0] >= start]
