@@ -191,6 +191,10 @@ SIM_C2C=1 SIM_RATES='pageable.h2d=60,pinned.h2d=54' run -s 16M -i 1 -w 0 -x -T 2
 out 'threads where one fills the link' '60\.0 GB/s by one: they gain nothing$'
 SIM_CPUS=0 run -s 64K -i 1 -w 0 -m staged
 out 'as many threads as CPUs near the GPU' '^note: pinned memory from staged, 1 thread, '
+SIM_RATES='pageable.h2d=0.01,pinned.h2d=50' run -s 16M -i 1 -w 0 -x -T 1
+out 'paid for at once' '^[0-9.]+ s per GB for cudaHostRegister of written memory: paid for after 1 H2D copy of 16MB$'
+SIM_PIN_COST=0,20 SIM_RATES='pageable.h2d=1,pinned.h2d=50' run -s 16M -i 1 -w 0 -x -T 1
+out 'paid for after some' '^[0-9.]+ s per GB for cudaHostRegister of written memory: paid for after ([2-9]|[0-9]{2,}) H2D copies of 16MB$'
 # A sentence compares with what is known only. The 7th copy is the second D2H into the buffer that was fresh.
 SIM_FAIL=cudaMemcpy:7:cudaErrorInvalidValue run -x -s 16M -T 2 -i 1 -w 0
 out 'no rate into it again' '^14\.6 GB/s for D2H into memory that nobody touched yet$'

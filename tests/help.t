@@ -35,14 +35,14 @@ for exit in '0 all measured' '1 something failed' '2 usage' '3 no usable driver'
   ok "exit status: $exit"
 done
 
-# Its examples are right: each is run here, on small buffers where it names none.
+# Its examples are right: each is run here, on small buffers.
 sed -n '/^Examples:/,/^$/s/^  dma_bandwidth \(.*[^ ]\)   *[^ ].*/\1/p' "$tmp/help" >"$tmp/examples"
 [ "$(wc -l <"$tmp/examples")" -ge 2 ] && [ "$(wc -l <"$tmp/examples")" -le 3 ]
 ok 'two or three examples'
 while IFS= read -r example; do
   case $example in *-s\ *) sizes= ;; *) sizes='-s 16M' ;; esac
-  # shellcheck disable=SC2086
-  (cd "$tmp" && "$SIM" $example $sizes >"$tmp/out" 2>"$tmp/err")
+  # shellcheck disable=SC2046,SC2086
+  (cd "$tmp" && "$SIM" $(echo "$example" | sed 's/:1G/:64M/') $sizes >"$tmp/out" 2>"$tmp/err")
   status=$?
   # -t 80 asks for more than the simulated D2H can do.
   [ $status = 0 ] || { [ $status = 4 ] && [ "${example#* -t }" != "$example" ]; }

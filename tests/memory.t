@@ -81,6 +81,8 @@ if [ -f "$libc" ] && [ -z "$asan" ]; then
     is "no 2 MB pages: ${case%|*}" "$(grep small "$tmp/out" | head -n 1)" \
       "note: the kernel put ${case#*|} MB of a buffer that asks for 2 MB pages into small ones: see /sys/kernel/mm/transparent_hugepage"
   done
+  FAIL_LIBC=hugepage:2 LD_PRELOAD=$libc run -i 1 -w 0 -s 3M -m huge # the first is the simulated GPU's memory
+  out 'huge pages of other memory do not count' 'put 4 MB of'
   FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc SIM_PIN_LIMIT=0 run -i 1 -w 0 -s 3M -x -T 1
   out 'told of what was written only' 'put 4 MB of'
   FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc SIM_MEM=1 run -i 1 -w 0 -s 3M -x -T 1

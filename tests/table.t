@@ -70,6 +70,11 @@ exits 'one byte' 0
 out 'one byte' '^ 1B     H2D'
 
 # Summaries: means over one set of rows, and what was left out.
+SIM_RATES='pageable.h2d=0.01,pageable.d2h=0.0499,pinned.h2d=0.05,pinned.d2h=0.2' run -s 64K -i 1 -w 0
+out 'a rate that one decimal would make 0.0' '^Pageable:  0\.0100 GB/s$'
+out 'a rate below 0.05' '^Pageable:  0\.0499 GB/s$'
+out 'one of 0.05' '^Pinned:    0\.1 GB/s$'
+out 'a share of the limit is no rate' '^Pageable efficiency: 0%$'
 run -s 1000B 64K 1M 0.1
 out 'small sizes are left out of the summary' '^--- Summary \(H2D, sizes of 16 MB and more\) ---$'
 run -s 64K 1M

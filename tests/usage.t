@@ -46,6 +46,7 @@ for value in '' x -1 '0,' ',0' 0,,1 ALL all,0 0-1 1.0 128 99999999999 0x0 '0 1';
 done
 bad "--device: '0,0' names GPU 0 twice" -d 0,0
 bad "--device: '0,1,0' names GPU 0 twice" -d 0,1,0
+bad "--device: '0,1,1' names GPU 1 twice" -d 0,1,1
 bad '--device: GPU 1 is not there, 1 visible, counted from 0 \(--list shows them\)' -d 1
 SIM_GPUS=2 bad '--device: GPU 5 is not there, 2 visible, counted from 0 \(--list shows them\)' -d 0,5
 bad '--device: GPU 1 is not there, .*' -d 1 -l
