@@ -1,7 +1,7 @@
 /*
  * For tests, preloaded: makes the Nth call of one function of the C library fail.
  * FAIL_LIBC=malloc:3, =pthread_create:1, =fopen:2, =madvise:1 (of those that give pages back), =hugepage:1 (of those
- * that ask for 2 MB pages: there are none then); 0 makes all fail;
+ * that ask for 2 MB pages: there are none then); malloc:0 fails none, malloc:all all;
  * FAIL_LIBC_CALLS=file gets the number of calls.
  * Only calls from the program itself count, so that the loader and other libraries are left alone.
  */
@@ -33,8 +33,7 @@ static int fail(const char *name, const void *caller) {
     Dl_info info;
     if (!program && dladdr((void *)getauxval(AT_ENTRY), &info)) program = (unsigned long)info.dli_fbase;
     if (!dladdr(caller, &info) || (unsigned long)info.dli_fbase != program) return 0;
-    int which = atoi(wish + n + 1);
-    return ++calls == which || which == 0;
+    return ++calls == atoi(wish + n + 1) || strcmp(wish + n + 1, "all") == 0;
 }
 
 __attribute__((destructor)) static void report(void) {

@@ -103,7 +103,7 @@ reap
 cmp -s "$tmp/out" "$tmp/r.txt"
 ok 'a GPU that was done before the other was interrupted: file and standard output say the same'
 is 'one note' "$(grep -c '^note: interrupted' "$tmp/r.txt")" 1
-SIM_FAIL=cudaStreamCreate:0 run -s 1M -d all -p -f json
+SIM_FAIL=cudaStreamCreate:all run -s 1M -d all -p -f json
 exits 'all GPUs fail' 3
 out 'then there are no totals' '"totals":null,"status":"failed","exit_status":3,"error":"GPU 0: cudaStreamCreate: '
 SIM_FAIL=cudaStreamCreate:1@0 run -s 1M -d all -p -f csv

@@ -76,18 +76,18 @@ cp "$(dirname "$SIM")/sim/fail_libc.so" "$libc" 2>/dev/null
 if [ -f "$libc" ] && [ -z "$asan" ]; then
   for case in '3M -m huge|4' '2M -m huge|2' '1M 5M -m huge|6' '2097153B -m huge|4' '3M -x -T 1|4' '4M -x -T 1 -m huge|4'; do
     # shellcheck disable=SC2086
-    FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc run -i 1 -w 0 -s ${case%|*}
+    FAIL_LIBC=hugepage:all LD_PRELOAD=$libc run -i 1 -w 0 -s ${case%|*}
     exits "no 2 MB pages: ${case%|*}" 0
     is "no 2 MB pages: ${case%|*}" "$(grep small "$tmp/out" | head -n 1)" \
       "note: the kernel put ${case#*|} MB of a buffer that asks for 2 MB pages into small ones: see /sys/kernel/mm/transparent_hugepage"
   done
-  FAIL_LIBC=hugepage:2 LD_PRELOAD=$libc run -i 1 -w 0 -s 3M -m huge # the first is the simulated GPU's memory
-  out 'huge pages of other memory do not count' 'put 4 MB of'
-  FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc SIM_PIN_LIMIT=0 run -i 1 -w 0 -s 3M -x -T 1
+  FAIL_LIBC=hugepage:2 LD_PRELOAD=$libc run -i 1 -w 0 -s 8M -m huge # the first is the simulated GPU's memory
+  out 'huge pages of other memory do not count' 'put 8 MB of'
+  FAIL_LIBC=hugepage:all LD_PRELOAD=$libc SIM_PIN_LIMIT=0 run -i 1 -w 0 -s 3M -x -T 1
   out 'told of what was written only' 'put 4 MB of'
-  FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc SIM_MEM=1 run -i 1 -w 0 -s 3M -x -T 1
+  FAIL_LIBC=hugepage:all LD_PRELOAD=$libc SIM_MEM=1 run -i 1 -w 0 -s 3M -x -T 1
   lacks 'not of what was not got' 'into small ones'
-  FAIL_LIBC=hugepage:0 LD_PRELOAD=$libc run -i 1 -w 0 -s 3M -m register
+  FAIL_LIBC=hugepage:all LD_PRELOAD=$libc run -i 1 -w 0 -s 3M -m register
   lacks 'where none are asked for nothing is told' 'small'
 else
   skip 'no 2 MB pages' 'not with AddressSanitizer, or not built'

@@ -30,7 +30,7 @@
  *                             take
  *   SIM_PIN_LIMIT=bytes       pinned memory beyond it can't be had
  *   SIM_FAIL=N                the Nth call of all fails
- *   SIM_FAIL=call:N:error@GPU the Nth call of one function fails, all where N is 0; the error is optional, and so is
+ *   SIM_FAIL=call:N:error@GPU the Nth call of one function fails, or all; the error is optional, and so is
  *                             the GPU whose calls alone count
  *   SIM_COPY=rule;…           faulty copies: which:what, of several that fit the first. Which: 4
  *                             (the fourth of all), 4- (and all later), 4-6, h2d, pinned.d2h,
@@ -254,9 +254,9 @@ static cudaError_t injected(const char *call, int device) {
     if (!colon) {
         if (sim.calls != strtoul(wish, NULL, 10)) return cudaSuccess;
     } else {
-        unsigned long which = strtoul(colon + 1, NULL, 10);
+        bool all = strncmp(colon + 1, "all", 3) == 0;
         if (strlen(call) != (size_t)(colon - wish) || strncmp(call, wish, strlen(call)) != 0 ||
-            (at && strtol(at + 1, NULL, 10) != device) || (++sim.named_calls != which && which != 0))
+            (at && strtol(at + 1, NULL, 10) != device) || (++sim.named_calls != strtoul(colon + 1, NULL, 10) && !all))
             return cudaSuccess;
         const char *name = strchr(colon + 1, ':');
         for (size_t i = 0; name && i < COUNT(errors); i++)
