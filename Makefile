@@ -77,7 +77,7 @@ run: all $(if $(DEVICE),,sim) ## build and measure; with no NVIDIA device at all
 
 # A test that hangs is killed after 20 minutes, with all that it started. The longest begin first.
 TEST  = timeout -s KILL 1200 sh
-LONG  = tests/table.t tests/valgrind.t tests/make.t
+LONG  = tests/table.t tests/valgrind.t tests/make.t tests/explain.t
 TESTS = $(LONG) $(filter-out $(LONG),$(sort $(wildcard tests/*.t)))
 
 check: all sim ## run the tests (they need no GPU)
