@@ -162,7 +162,7 @@ lacks 'csv: not beside the rows' 'memcpy by one core'
 copies() {
   SIM_ORDER=$tmp/order launch -x -s 64B -T 1 -i 1 -w 0 -n
   await sh -c '[ "$(grep -c "copy-begin h2d pageable" "$1")" -ge 2 ]' - "$tmp/order" # the second is the way's first
-  kill -KILL "$pid"
+  kill -KILL "$pid" 2>/dev/null
   reap
   sed -n 's/.*copy-begin \([dh]2[dh]\) pageable.*/\1/p' "$tmp/order" | sed 1,2d | sed '/d2h/!q' | grep -c d2h
 }
@@ -242,7 +242,7 @@ if [ "$(id -u)" = 0 ] && [ -r $policy ] && unshare -m true 2>/dev/null; then
     exits "page policy '$(head -c 40 "$tmp/policy" | tr -d '\n')'" 0
     case $case in
     *aaa*) lacks 'a policy of 300 characters is cut' 'a{40}' ;;
-    *) is 'page policy: the sentence' "$(grep 'transparent' "$tmp/out")" "${case#*|}" ;;
+    *) is 'page policy: the sentence' "$(grep '^transparent' "$tmp/out")" "${case#*|}" ;;
     esac
   done
 else
