@@ -888,10 +888,10 @@ struct staged {
     } * stagers;            /* owned */
     pthread_barrier_t gate; /* all threads and the caller meet here before and after each transfer */
     struct transfer transfer;
-    _Atomic size_t next;  /* chunk that is to be taken */
-    _Atomic bool waiting; /* until all are started: only then is it known how many meet at the gate */
-    _Atomic bool ending;  /* the threads are to end */
-    bool direct;          /* to compare: cudaMemcpyAsync of malloc'd memory itself, without buffers */
+    _Atomic size_t next; /* chunk that is to be taken */
+    /* waiting: until all are started, since only then it is known how many meet at the gate. ending: for good. */
+    _Atomic bool waiting, ending;
+    bool direct; /* to compare: cudaMemcpyAsync of malloc'd memory itself, without buffers */
 };
 #define NO_CHUNK SIZE_MAX
 
@@ -1767,53 +1767,72 @@ static double paid_after(const struct explanation *e, double cost, char out[WHY]
     return copies;
 }
 
-/* Turns what was measured into figures and sentences. A sentence says what its figures show, also
- * where that is not the usual story, and no more where a figure is missing. */
-static void explain_figures(const struct run *run, const struct gpu *gpu, struct figure f[FIGURES]) {
+/* Fills in the three figures of what one core and first touch cost. */
+static void explain_copies(const struct run *run, const struct gpu *gpu, struct figure f[3]) {
     const struct explanation *e = &gpu->explanation;
     const struct row *row = explained_row(run, gpu);
-    const struct remedy *plain = find_remedy(e, &ways[PLAIN]), *pinned = find_remedy(e, &ways[FROM_MALLOC_HOST]);
-    double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H], one = plain->gbps[USE_H2D], copies;
-    double threads = find_remedy(e, &ways[BY_THREADS])->gbps[USE_H2D],
-           share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
-    bool large = e->bytes >= summary_from; /* in small ones the cost of a call rules */
-    double malloc_host = large && pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
-    char text[WHY] = "", size[32], policy[32];
+    const struct remedy *plain = find_remedy(e, &ways[PLAIN]);
+    double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H];
+    double share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
+    char text[WHY] = "", size[32];
     if (!isnan(share))
         snprintf(text, WHY, ": pageable H2D of %s ran at %.0f %% of it, %s", size_label(row->bytes, size), share * 100,
                  run->opt->untouched ? "reading a source that was never written"
                  : share < 0.5       ? "so more than the CPU's copy holds it back"
                  : share < 1.3       ? "as a CPU copying into a pinned staging buffer would"
                                      : "more than one core's plain copy gives");
-    set_figure(f++, "memcpy_gbps", e->memcpy_gbps, "%.1f GB/s for memcpy by one core%s", e->memcpy_gbps, text);
+    set_figure(&f[0], "memcpy_gbps", e->memcpy_gbps, "%.1f GB/s for memcpy by one core%s", e->memcpy_gbps, text);
     text[0] = 0;
     if (!isnan(warm))
         snprintf(text, WHY, ", %.1f GB/s into it again: first touch %s", warm,
                  cold < 0.8 * warm ? "is paid by the first copy" : "cost little here");
-    set_figure(f++, "d2h_cold_gbps", cold, "%.1f GB/s for D2H into memory that nobody touched yet%s", cold, text);
-    set_figure(f++, "d2h_warm_gbps", warm, "%s", "");
-    copies = paid_after(e, malloc_host, text);
-    set_figure(f++, "malloc_host_s_per_gb", malloc_host, "%.3f s per GB for cudaMallocHost%s", malloc_host, text);
-    set_figure(f++, "malloc_host_paid_after_copies", copies, "%s", "");
+    set_figure(&f[1], "d2h_cold_gbps", cold, "%.1f GB/s for D2H into memory that nobody touched yet%s", cold, text);
+    set_figure(&f[2], "d2h_warm_gbps", warm, "%s", "");
+}
+
+/* Fills in the four figures of what pinning costs, and when copies have paid for it. */
+static void explain_pinning(const struct explanation *e, struct figure f[4]) {
+    const struct remedy *pinned = find_remedy(e, &ways[FROM_MALLOC_HOST]);
+    bool large = e->bytes >= summary_from; /* in small ones the cost of a call rules */
+    double malloc_host = large && pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
+    char text[WHY];
+    double copies = paid_after(e, malloc_host, text);
+    set_figure(&f[0], "malloc_host_s_per_gb", malloc_host, "%.3f s per GB for cudaMallocHost%s", malloc_host, text);
+    set_figure(&f[1], "malloc_host_paid_after_copies", copies, "%s", "");
     copies = paid_after(e, e->register_s_per_gb, text);
-    set_figure(f++, "register_s_per_gb", e->register_s_per_gb, "%.3f s per GB for cudaHostRegister of written memory%s",
-               e->register_s_per_gb, text);
-    set_figure(f++, "register_paid_after_copies", copies, "%s", "");
-    text[0] = 0;
+    set_figure(&f[2], "register_s_per_gb", e->register_s_per_gb,
+               "%.3f s per GB for cudaHostRegister of written memory%s", e->register_s_per_gb, text);
+    set_figure(&f[3], "register_paid_after_copies", copies, "%s", "");
+}
+
+/* Fills in the two figures of what more threads gain, and of the kernel's policy for pages. */
+static void explain_system(const struct run *run, const struct explanation *e, struct figure f[2]) {
+    double one = find_remedy(e, &ways[PLAIN])->gbps[USE_H2D],
+           threads = find_remedy(e, &ways[BY_THREADS])->gbps[USE_H2D];
+    double pinned = find_remedy(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
+    char text[WHY] = "", policy[32];
     if (!isnan(one))
         snprintf(text, WHY, ", %.1f GB/s by one: %s", one,
-                 threads > 1.3 * one                 ? "they overlap here"
-                 : one < 0.8 * pinned->gbps[USE_H2D] ? "the driver makes them wait for each other"
-                                                     : "they gain nothing");
-    set_figure(f++, "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
+                 threads > 1.3 * one  ? "they overlap here"
+                 : one < 0.8 * pinned ? "the driver makes them wait for each other"
+                                      : "they gain nothing");
+    set_figure(&f[0], "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
                run->threads, text);
     page_policy(policy);
-    set_figure(f, "page_policy", policy[0] ? 0 : NAN, "transparent huge pages are set to \"%s\": malloc gets %s",
+    set_figure(&f[1], "page_policy", policy[0] ? 0 : NAN, "transparent huge pages are set to \"%s\": malloc gets %s",
                policy,
                strcmp(policy, "always") == 0  ? "2 MiB pages where it can"
                : strcmp(policy, "never") == 0 ? "4 KiB pages, also where a program asks for more"
                                               : "4 KiB pages unless a program asks for more");
-    strcpy(f->word, policy);
+    strcpy(f[1].word, policy);
+}
+
+/* Turns what was measured into figures and sentences. A sentence says what its figures show, also where that is
+ * not the usual story, and no more where a figure is missing. */
+static void explain_figures(const struct run *run, const struct gpu *gpu, struct figure figures[FIGURES]) {
+    explain_copies(run, gpu, figures);
+    explain_pinning(&gpu->explanation, figures + 3);
+    explain_system(run, &gpu->explanation, figures + 7);
 }
 
 /* Returns the seconds that a way takes for `copies` H2D copies, its cost at the start counted. */
