@@ -228,7 +228,6 @@ struct run {
     int label_width; /* of the text table's column of sizes */
     enum exit_code status;
     char error[WHY];     /* why there was nothing to measure */
-    bool interrupted;    /* one of its GPUs was */
     bool broken;         /* standard output can't be written any more */
     struct cpus cpus;    /* the caller's */
     int runtime, driver; /* versions, 1000 * major + 10 * minor; driver 0: there is none */
@@ -988,9 +987,9 @@ static bool staged_start(struct staged *s, int device, int threads, bool direct,
     if (!s->stagers) return !cuda_failed(cudaErrorMemoryAllocation, "starting staged copies", why);
     for (struct stager *me = s->stagers; good && me < s->stagers + threads; me++) {
         me->all = s;
-        cudaError_t error_of_buffer = direct ? cudaSuccess : cudaMallocHost((void **)&me->buffer, 2 * CHUNK);
+        cudaError_t pinned = direct ? cudaSuccess : cudaMallocHost((void **)&me->buffer, 2 * CHUNK);
         good =
-            !(cuda_failed(error_of_buffer, "cudaMallocHost", why) ||
+            !(cuda_failed(pinned, "cudaMallocHost", why) ||
               cuda_failed(cudaStreamCreate(&me->stream), "cudaStreamCreate", why) ||
               cuda_failed(cudaEventCreateWithFlags(&me->copied[0], cudaEventDisableTiming), "cudaEventCreate", why) ||
               cuda_failed(cudaEventCreateWithFlags(&me->copied[1], cudaEventDisableTiming), "cudaEventCreate", why));
@@ -3194,7 +3193,6 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
     }
     hide_progress(&run->progress);
     for (int i = 0; i < n; i++) gpus[i].interrupted = interrupted;
-    run->interrupted = interrupted;
     if (gpus->ready) run->opt->format->end(stdout, run, gpus);
     for (int i = gpus->ready ? 1 : 0; i < n; i++) write_gpu(stdout, run->opt->format, run, &gpus[i]);
     flush_stdout(run);
@@ -3253,15 +3251,16 @@ static enum exit_code judge_efficiency(const struct run *run) {
 
 /* Returns the exit status of what was measured: interrupted, no GPU usable, failed, or judged. */
 static enum exit_code judge_run(const struct run *run) {
-    bool failed = run->broken, usable = false;
+    bool failed = run->broken, usable = false, broken_off = false;
     for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
         usable |= gpu->ready;
+        broken_off |= gpu->interrupted;
         failed |= gpu->explanation.why[0] || gpu->why[0];
         for (int r = 0; r < run->nrows; r++)
             failed |= gpu->rows[r].cell[PAGEABLE].why[0] || gpu->rows[r].cell[PINNED].why[0];
     }
-    enum exit_code judged = run->interrupted || !usable ? DONE : judge_efficiency(run);
-    return run->interrupted ? INTERRUPTED : !usable ? NO_GPU : failed ? FAILED : judged;
+    enum exit_code judged = broken_off || !usable ? DONE : judge_efficiency(run);
+    return broken_off ? INTERRUPTED : !usable ? NO_GPU : failed ? FAILED : judged;
 }
 
 /* Measures all GPUs asked for and reports them. Returns the exit status. */
@@ -3273,7 +3272,6 @@ static enum exit_code measure(struct run *run) {
         if (!stopping(run)) {
             if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
         } else if (!run->broken) {
-            run->interrupted = true;
             for (int i = g; i < g + team; i++) {
                 run->gpus[i].interrupted = true;
                 write_gpu(stdout, opt->format, run, &run->gpus[i]);
