@@ -3296,22 +3296,18 @@ static void read_versions(int *runtime, int *driver) {
 
 /* Counts the GPUs. Returns DONE, or after a complaint the exit status. */
 static enum exit_code count_gpus(struct run *run) {
-    char why[WHY];
+    char why[WHY], driver[32], runtime[32], build[80] = "";
     cudaError_t error = cudaGetDeviceCount(&run->visible);
-    if (error == cudaErrorInsufficientDriver && run->driver == 0)
+    if (error != cudaErrorInsufficientDriver)
+        return cuda_failed(error, "no usable GPU", why) ? refuse(run, NO_GPU, "%s", why) : DONE;
+    if (run->driver == 0)
         return refuse(run, NO_GPU,
                       "no NVIDIA driver: none is loaded on this machine, or this container was not given it");
-    if (error == cudaErrorInsufficientDriver)
-        return refuse(run, NO_GPU,
-                      run->driver < 11000 ? "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update "
-                                            "the driver"
-                                          : "the NVIDIA driver supports CUDA %d.%d, this program needs %d.%d: update "
-                                            "the "
-                                            "driver, or build with an older CUDA runtime (make toolkit CUDA=%d && "
-                                            "make)",
-                      run->driver / 1000, run->driver % 1000 / 10, run->runtime / 1000, run->runtime % 1000 / 10,
-                      run->driver / 1000);
-    return cuda_failed(error, "no usable GPU", why) ? refuse(run, NO_GPU, "%s", why) : DONE;
+    if (run->driver >= 11000)
+        snprintf(build, sizeof build, ", or build with an older CUDA runtime (make toolkit CUDA=%d && make)",
+                 run->driver / 1000);
+    return refuse(run, NO_GPU, "the NVIDIA driver supports CUDA %s, this program needs %s: update the driver%s",
+                  version_label(run->driver, driver), version_label(run->runtime, runtime), build);
 }
 
 /* Finds the GPUs asked for and fills in run->gpus. Returns DONE, or after a complaint the exit status. */

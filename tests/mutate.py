@@ -5,8 +5,9 @@ Usage: tests/mutate.py [COUNT [SEED]]
 
 A fault changes an operator or a number, or deletes a statement; which ones is drawn by chance. Each is built on the
 simulated runtime and given to the tests, until one fails. A fault that nothing notices is printed as a diff: a test is
-missing, or the change alters nothing that the program does. Works in build/mutants, on two faults for each CPU
-at a time, since tests wait a lot.
+missing, or the change alters nothing that the program does. Where the compiler makes the same program of both, it
+surely alters nothing, and is not counted. Works in build/mutants, on two faults for each CPU at a time, since tests
+wait a lot.
 """
 import concurrent.futures
 import contextlib
@@ -29,6 +30,8 @@ TESTS = ("sizes usage link figures data formats memory staged gpus order explain
          "surroundings ending faults table").split()
 # What no test can notice is not drawn: a message of one character, an array that is a little longer, va_end().
 POINTLESS = re.compile(r"\bwhy\[$|^\s+(?:(?:static|const|unsigned|struct) )*\w+ [^=;()]*\[$")
+PROGRAM = os.path.join("build", "dma_bandwidth_sim")
+SAME = "the same program"
 ALONE = {"table": threading.Lock()}  # it takes 12 GB of memory
 
 
@@ -69,9 +72,9 @@ def run(command, seconds, **more):
         process.wait()
 
 
-def judge(number, fault):
-    """Builds one fault and tests it. Returns "unbuilt", the test that noticed it, or None."""
-    begin, end, replacement = fault
+def build(number, source):
+    """Builds such a source on the simulated runtime, in a folder of its own. Returns that folder and the program's
+    bytes, None where it does not build."""
     folder = os.path.join(TOP, "build", "mutants", str(number))
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(os.path.join(folder, "build"))
@@ -80,12 +83,20 @@ def judge(number, fault):
             os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
     shutil.copytree(os.path.join(TOP, "tests"), os.path.join(folder, "tests"))
     with open(os.path.join(folder, "dma_bandwidth.c"), "w", encoding="utf-8") as out:
-        out.write(SOURCE[:begin] + replacement + SOURCE[end:])
-    if run(["make", "--silent", "sim", "CFLAGS=-O1 -w"], 120, cwd=folder) != 0:
-        return "unbuilt"
-    environment = dict(os.environ, SIM=os.path.join(folder, "build", "dma_bandwidth_sim"))
-    noticed = None
-    for test in TESTS:
+        out.write(source)
+    if run(["make", "--silent", "sim", "CFLAGS=-O2 -w"], 120, cwd=folder) != 0:
+        return folder, None
+    with open(os.path.join(folder, PROGRAM), "rb") as program:
+        return folder, program.read()
+
+
+def judge(number, fault, original):
+    """Builds one fault and tests it. Returns "unbuilt", "the same program", the test that noticed it, or None."""
+    begin, end, replacement = fault
+    folder, program = build(number, SOURCE[:begin] + replacement + SOURCE[end:])
+    noticed = "unbuilt" if program is None else SAME if program == original else None
+    environment = dict(os.environ, SIM=os.path.join(folder, PROGRAM))
+    for test in TESTS if noticed is None else ():
         path = os.path.join(folder, "tests", test + ".t")
         with ALONE.get(test, contextlib.nullcontext()):
             status = run(["prove", "-Q", "--exec", "sh", path], 180, env=environment, cwd=folder)
@@ -100,20 +111,23 @@ def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     faults = random.Random(seed).sample(candidates(), count)
-    noticed = unbuilt = 0
+    original = build("original", SOURCE)[1]
+    noticed = unbuilt = same = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=2 * os.cpu_count()) as pool:
-        for number, by in enumerate(pool.map(judge, range(count), faults)):
+        for number, by in enumerate(pool.map(judge, range(count), faults, [original] * count)):
             begin, end, replacement = faults[number]
             unbuilt += by == "unbuilt"
-            noticed += by not in (None, "unbuilt")
+            same += by == SAME
+            noticed += by not in (None, "unbuilt", SAME)
             line = SOURCE.count("\n", 0, begin) + 1
             print(f"{number + 1}/{count}: line {line}: {by or 'NOT NOTICED'}", flush=True)
             if by is None:
                 after = SOURCE[:begin] + replacement + SOURCE[end:]
                 diff = difflib.unified_diff(SOURCE.splitlines(), after.splitlines(), lineterm="", n=0)
                 print("\n".join(d for d in diff if d[:3] not in ("---", "+++")), flush=True)
-    built = count - unbuilt
-    print(f"{noticed} of {built} faults noticed; {built - noticed} not noticed, {unbuilt} do not build")
+    left = count - unbuilt - same
+    print(f"{noticed} of {left} faults noticed; {left - noticed} not noticed, {same} change nothing, "
+          f"{unbuilt} do not build")
 
 
 main()

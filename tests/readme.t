@@ -54,6 +54,23 @@ grep -oh '"SIM_[A-Z0-9]*"' "$here/sim_cudart.c" "$here/sim_nvml.c" | tr -d '"' |
 grep -oh '^| `SIM_.*' "$readme" | grep -oE 'SIM_[A-Z0-9]+=' | tr -d = | sort -u >"$tmp/out"
 cmp -s "$tmp/out" "$tmp/want"
 ok "the table of the simulator's variables is complete" "$(diff "$tmp/out" "$tmp/want")"
+awk '
+  function row() { if (name != "") print "| " name " | " text " |"; name = "" }
+  /^#define/ { row(); exit }
+  /^ \*   SIM_/ {
+    row()
+    sub(/^ \*   /, "")
+    gap = match($0, /   *[^ ]/) ? RSTART : match($0, / [^S]/) ? RSTART : length($0) + 1
+    name = substr($0, 1, gap - 1)
+    text = substr($0, gap)
+    sub(/^ */, "", text)
+    next
+  }
+  /^ \*                     / { sub(/^ \* */, ""); text = text (text == "" ? "" : " ") $0; next }
+  { row() }' "$here/sim_cudart.c" >"$tmp/want"
+grep '^| `SIM_' "$readme" | sed 's/[`\\]//g' >"$tmp/out"
+cmp -s "$tmp/out" "$tmp/want"
+ok "the table of the simulator's variables says what the simulator says" "$(diff "$tmp/out" "$tmp/want")"
 
 # Links: to headings as GitHub names them, and to files.
 sed -n 's/^##* //p' "$readme" | tr '[:upper:]' '[:lower:]' | sed "s/[?,.():\`']//g; s/ /-/g" >"$tmp/anchors"

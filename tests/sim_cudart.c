@@ -13,10 +13,12 @@
  *
  *   SIM_GPUS=2 SIM_NAME=…     how many GPUs (1), and the name of all
  *   SIM_MEM=bytes,…           memory of each GPU (80 GiB)
- *   SIM_SPARE=bytes           this machine's memory that all GPUs may take (a third of what is available)
+ *   SIM_SPARE=bytes           this machine's memory that all GPUs may take (a third of what is
+ *                             available)
  *   SIM_OVERSELL=1            GPUs claim only half of the memory that they have
  *   SIM_DOMAIN=N              PCI domain of all GPUs (0)
  *   SIM_DRIVER=11080          driver's CUDA version (the runtime's); 0: no driver
+ *   SIM_RUNTIME=12090         runtime's CUDA version (the toolkit's)
  *   SIM_INTEGRATED=1 SIM_C2C=1
  *                             kind of GPU
  *   SIM_RATES=rate,…;…        GB/s, a list for each GPU between semicolons: pageable.h2d=20.3, or
@@ -30,8 +32,9 @@
  *                             take
  *   SIM_PIN_LIMIT=bytes       pinned memory beyond it can't be had
  *   SIM_FAIL=N                the Nth call of all fails
- *   SIM_FAIL=call:N:error@GPU the Nth call of one function fails, or all; the error is optional, and so is
- *                             the GPU whose calls alone count
+ *   SIM_FAIL=call:N:error@GPU
+ *                             the Nth call of one function fails, or all; the error is optional, and
+ *                             so is the GPU whose calls alone count
  *   SIM_COPY=rule;…           faulty copies: which:what, of several that fit the first. Which: 4
  *                             (the fourth of all), 4- (and all later), 4-6, h2d, pinned.d2h,
  *                             gpu1.pageable, pinned.h2d#2, h2d#2- (of that class). What: none is
@@ -346,7 +349,7 @@ static void new_block(void *at, size_t bytes, int kind) {
 }
 
 cudaError_t cudaRuntimeGetVersion(int *version) {
-    *version = CUDART_VERSION;
+    *version = (int)setting("SIM_RUNTIME", CUDART_VERSION);
     return cudaSuccess;
 }
 
@@ -358,7 +361,8 @@ cudaError_t cudaDriverGetVersion(int *version) {
 cudaError_t cudaGetDeviceCount(int *count) {
     cudaError_t error = enter("cudaGetDeviceCount", current);
     *count = device_count();
-    if (error == cudaSuccess && setting("SIM_DRIVER", CUDART_VERSION) < CUDART_VERSION / 1000 * 1000)
+    unsigned long long driver = setting("SIM_DRIVER", CUDART_VERSION);
+    if (error == cudaSuccess && driver < setting("SIM_RUNTIME", CUDART_VERSION) / 1000 * 1000)
         error = cudaErrorInsufficientDriver;
     if (error == cudaSuccess && *count == 0) error = cudaErrorNoDevice;
     return leave(error);
