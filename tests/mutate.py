@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""make mutants: puts small faults into dma_bandwidth.c, one at a time, and counts those that a test notices.
+"""make mutants: puts small faults into dma_bandwidth.c, one at a time, and counts those that something notices.
 
 Usage: tests/mutate.py [COUNT [SEED]]
 
 A fault changes an operator or a number, or deletes a statement; which ones is drawn by chance. Each is built on the
-simulated runtime and given to the tests, until one fails. A fault that nothing notices is printed as a diff: a test is
+simulated runtime and goes the way of a change in .ci/run: the compiler's warnings, the tests, the tests once more with
+the sanitizers; the first that complains has noticed it. A fault that nothing notices is printed as a diff: a test is
 missing, or the change alters nothing that the program does. Where the compiler makes the same program of both, it
 surely alters nothing, and is not counted. Works in build/mutants, on two faults for each CPU at a time, since tests
 wait a lot.
@@ -28,9 +29,10 @@ OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=",
 # Quick ones first. The tests of the Makefile, of random command lines and under valgrind cost too much here.
 TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
          "surroundings ending faults table").split()
-# What no test can notice is not drawn: a message of one character, an array that is a little longer, va_end().
+# What nobody can notice is not drawn: a message of one character, an array that is a little longer, va_end().
 POINTLESS = re.compile(r"\bwhy\[$|^\s+(?:(?:static|const|unsigned|struct) )*\w+ [^=;()]*\[$")
-PROGRAM = os.path.join("build", "dma_bandwidth_sim")
+WARNINGS = "-O2 -Wall -Wextra -Werror"
+SANITIZERS = "-O1 -g -w -fsanitize=address,undefined -fno-sanitize-recover=undefined"
 SAME = "the same program"
 ALONE = {"table": threading.Lock()}  # it takes 12 GB of memory
 
@@ -72,37 +74,58 @@ def run(command, seconds, **more):
         process.wait()
 
 
-def build(number, source):
-    """Builds such a source on the simulated runtime, in a folder of its own. Returns that folder and the program's
-    bytes, None where it does not build."""
+def unpack(number, source):
+    """Puts such a source and all that builds and tests it into a folder of its own. Returns the folder."""
     folder = os.path.join(TOP, "build", "mutants", str(number))
     shutil.rmtree(folder, ignore_errors=True)
-    os.makedirs(os.path.join(folder, "build"))
+    os.makedirs(folder)
     for name in ("Makefile", "README.md", ".cuda"):
         if os.path.exists(os.path.join(TOP, name)):
             os.symlink(os.path.join(TOP, name), os.path.join(folder, name))
     shutil.copytree(os.path.join(TOP, "tests"), os.path.join(folder, "tests"))
     with open(os.path.join(folder, "dma_bandwidth.c"), "w", encoding="utf-8") as out:
         out.write(source)
-    if run(["make", "--silent", "sim", "CFLAGS=-O2 -w"], 120, cwd=folder) != 0:
-        return folder, None
-    with open(os.path.join(folder, PROGRAM), "rb") as program:
-        return folder, program.read()
+    return folder
+
+
+def build(folder, flags, name="build"):
+    """Builds what is in that folder on the simulated runtime. Returns the program's path, None if it does not build."""
+    if run(["make", "--silent", "sim", "CFLAGS=" + flags, "BUILD=" + name], 120, cwd=folder) != 0:
+        return None
+    return os.path.join(folder, name, "dma_bandwidth_sim")
+
+
+def content(path):
+    """Returns a file's bytes."""
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def failing(folder, program):
+    """Gives a program to the tests. Returns the first that fails, None where all pass."""
+    for test in TESTS:
+        with ALONE.get(test, contextlib.nullcontext()):
+            if run(["prove", "-Q", "--exec", "sh", os.path.join(folder, "tests", test + ".t")], 300, cwd=folder,
+                   env=dict(os.environ, SIM=program)) != 0:
+                return test
+    return None
 
 
 def judge(number, fault, original):
-    """Builds one fault and tests it. Returns "unbuilt", "the same program", the test that noticed it, or None."""
+    """Returns who noticed a fault, a test or another: "unbuilt", "the same program"; None where nobody did."""
     begin, end, replacement = fault
-    folder, program = build(number, SOURCE[:begin] + replacement + SOURCE[end:])
-    noticed = "unbuilt" if program is None else SAME if program == original else None
-    environment = dict(os.environ, SIM=os.path.join(folder, PROGRAM))
-    for test in TESTS if noticed is None else ():
-        path = os.path.join(folder, "tests", test + ".t")
-        with ALONE.get(test, contextlib.nullcontext()):
-            status = run(["prove", "-Q", "--exec", "sh", path], 180, env=environment, cwd=folder)
-        if status != 0:
-            noticed = test
-            break
+    folder = unpack(number, SOURCE[:begin] + replacement + SOURCE[end:])
+    program = build(folder, WARNINGS)
+    if not program:
+        noticed = "compiler" if build(folder, "-O2 -w") else "unbuilt"
+    elif content(program) == original:
+        noticed = SAME
+    else:
+        noticed = failing(folder, program)
+    if noticed is None:
+        program = build(folder, SANITIZERS, "asan")
+        test = program and failing(folder, program)
+        noticed = test and "sanitizers, " + test
     shutil.rmtree(folder, ignore_errors=True)
     return noticed
 
@@ -111,7 +134,7 @@ def main():
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     seed = int(sys.argv[2]) if len(sys.argv) > 2 else 1
     faults = random.Random(seed).sample(candidates(), count)
-    original = build("original", SOURCE)[1]
+    original = content(build(unpack("original", SOURCE), WARNINGS))
     noticed = unbuilt = same = 0
     with concurrent.futures.ThreadPoolExecutor(max_workers=2 * os.cpu_count()) as pool:
         for number, by in enumerate(pool.map(judge, range(count), faults, [original] * count)):
