@@ -4,8 +4,8 @@
 Usage: tests/mutate.py [COUNT [SEED]]
 
 A fault changes an operator or a number, or deletes a statement; which ones is drawn by chance. Each is built on the
-simulated runtime and goes the way of a change in .ci/run: the compiler's warnings, the tests, the tests once more with
-the sanitizers; the first that complains has noticed it. A fault that nothing notices is printed as a diff: a test is
+simulated runtime and goes the way of a change in .ci/run: the compiler's warnings, the tests, the quick ones once more
+with the sanitizers; the first that complains has noticed it. A fault that nothing notices is printed as a diff: a test is
 missing, or the change alters nothing that the program does. Where the compiler makes the same program of both, it
 surely alters nothing, and is not counted. Works in build/mutants, on two faults for each CPU at a time, since tests
 wait a lot.
@@ -29,6 +29,7 @@ OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=",
 # Quick ones first. The tests of the Makefile, of random command lines and under valgrind cost too much here.
 TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
          "surroundings ending faults table").split()
+QUICK = TESTS[:TESTS.index("driver")]  # with the sanitizers, which slow a test down
 # What nobody can notice is not drawn: a message of one character, an array that is a little longer, va_end().
 POINTLESS = re.compile(r"\bwhy\[$|^\s+(?:(?:static|const|unsigned|struct) )*\w+ [^=;()]*\[$")
 WARNINGS = "-O2 -Wall -Wextra -Werror"
@@ -101,9 +102,9 @@ def content(path):
         return file.read()
 
 
-def failing(folder, program):
-    """Gives a program to the tests. Returns the first that fails, None where all pass."""
-    for test in TESTS:
+def failing(folder, program, tests):
+    """Gives a program to such tests. Returns the first that fails, None where all pass."""
+    for test in tests:
         with ALONE.get(test, contextlib.nullcontext()):
             if run(["prove", "-Q", "--exec", "sh", os.path.join(folder, "tests", test + ".t")], 300, cwd=folder,
                    env=dict(os.environ, SIM=program)) != 0:
@@ -121,10 +122,10 @@ def judge(number, fault, original):
     elif content(program) == original:
         noticed = SAME
     else:
-        noticed = failing(folder, program)
+        noticed = failing(folder, program, TESTS)
     if noticed is None:
         program = build(folder, SANITIZERS, "asan")
-        test = program and failing(folder, program)
+        test = program and failing(folder, program, QUICK)
         noticed = test and "sanitizers, " + test
     shutil.rmtree(folder, ignore_errors=True)
     return noticed
