@@ -6,7 +6,7 @@
  * ratio, and their share of what the link can carry.
  *
  * A rate is the median over --iters copies of bytes / seconds / 1e9 (GB/s), each copy timed between
- * its own pair of CUDA events. Sizes are powers of 1024 and are labelled GB, MB and KB all the same,
+ * its own pair of CUDA events. Sizes are in units of 1024 and are labelled GB, MB and KB all the same,
  * as in the AI infrastructure course whose scripts this program grew out of. Every page of every host
  * buffer is written first: a page that malloc gave and nobody wrote is the kernel's shared zero page.
  * That page sits in the CPU's cache and makes pageable H2D look more than twice as fast as it is.
@@ -17,7 +17,8 @@
  *   command line - run and main
  *
  * To add an option, a way to pin, a column, a note, a way of "What helps" or an output format, add a row to
- * options_table, pin_methods, columns, note_rules, ways or writers. What a row means stands above each table.
+ * options_table, pin_methods, columns, note_rules, ways or writers. What a row means, and what it needs besides,
+ * stands above each table.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_setaffinity and the CPU_*_S macros */
@@ -99,7 +100,7 @@ enum exit_code {
     INTERRUPTED = 130, /* 128 + SIGINT, as shells count */
 };
 
-/* A named row of a table that users choose from; every such row begins with it. */
+/* A named row of a table; every row that users choose from begins with it. */
 struct choice {
     const char *name, *help;
 };
@@ -144,14 +145,15 @@ struct cell {
 };
 
 /* A row of this table is a direction that copies can have. The first two are always measured. */
+enum { H2D, D2H, BID };
 static const struct direction {
     const char *name;
     bool in, out;       /* does it write to the device, to the host; both: half the buffer each */
     bool limit_in_text; /* the course's layout shows the limit under H2D only */
 } directions[] = {
-    {.name = "H2D", .in = true, .limit_in_text = true},
-    {.name = "D2H", .out = true},
-    {.name = "BiD", .in = true, .out = true, .limit_in_text = true}, /* with --bidir */
+    [H2D] = {.name = "H2D", .in = true, .limit_in_text = true},
+    [D2H] = {.name = "D2H", .out = true},
+    [BID] = {.name = "BiD", .in = true, .out = true, .limit_in_text = true}, /* with --bidir */
 };
 
 struct row {
@@ -163,6 +165,12 @@ struct row {
 
 /* The link between CPU and GPU as NVML tells it; generations and widths are 0 where unknown. */
 enum link_kind { LINK_UNKNOWN, LINK_PCIE, LINK_C2C, LINK_INTEGRATED };
+static const struct choice link_names[] = {
+    [LINK_UNKNOWN] = {"unknown", "PCIe (unknown)"},
+    [LINK_PCIE] = {"pcie", "PCIe"},
+    [LINK_C2C] = {"nvlink-c2c", "NVLink-C2C"},
+    [LINK_INTEGRATED] = {"integrated", "integrated (shared memory)"},
+};
 struct link {
     enum link_kind kind;
     unsigned gen, width;         /* the fastest seen */
@@ -192,6 +200,11 @@ struct explanation {
     char why[WHY]; /* why a part of it is missing */
 };
 
+/* A set of CPUs in the layout that sched_getaffinity and NVML share. */
+struct cpus {
+    cpu_set_t set[4];
+};
+
 /* A GPU: what it is and what came out. The totals of all GPUs take the same form. */
 struct gpu {
     bool total;
@@ -200,6 +213,7 @@ struct gpu {
     char name[256], uuid[48], bus_id[20];
     void *nvml; /* NVML's handle; NULL where it has none */
     struct link link;
+    struct cpus cpus;                      /* that work on it uses */
     unsigned busy_percent, busy_processes; /* before the run */
     int far_cpus;                          /* CPUs of the caller's own choice that are not near the GPU */
     size_t huge_missing;                   /* bytes of a buffer that asks for 2 MB pages and did not get them */
@@ -208,11 +222,6 @@ struct gpu {
     char why[WHY];                         /* why nothing more can be measured on it */
     struct row *rows;                      /* run->nrows of them; owned */
     struct explanation explanation;        /* of 0 bytes without --explain */
-};
-
-/* A set of CPUs in the layout that sched_getaffinity and NVML share. */
-struct cpus {
-    cpu_set_t set[4];
 };
 
 struct progress {
@@ -245,8 +254,8 @@ static atomic_bool interrupted;
 
 /* ---- Units and errors ------------------------------------------------------------------------
  * One table reads and prints sizes. A function that can fail writes a sentence into a `why` and leaves it to
- * its caller to print it or to keep it in a cell. Some write it before they look: `why` counts only if the
- * function failed.
+ * its caller to print it or to keep it in a cell. It leaves an empty `why` empty if all went well, so that
+ * why[0] tells. Only the setters of the command line write it before they look.
  */
 
 static const struct unit {
@@ -294,6 +303,12 @@ static const char *rate_label(double gbps, const char *sign, char out[32]) {
     int decimals = size < 0.1 && size > 0 ? 4 : size < 999.995 ? 2 : size < 9999.95 ? 1 : 0;
     if (!isfinite(gbps)) snprintf(out, 32, "-");
     else snprintf(out, 32, *sign ? "%+.*f GB/s" : "%.*f GB/s", decimals, gbps);
+    return out;
+}
+
+/* Writes a rate with one decimal, four where one would show 0.0, into `out` and returns it; "-" for NAN. */
+static const char *short_rate(double gbps, char out[32]) {
+    snprintf(out, 32, isfinite(gbps) ? "%.*f" : "-", gbps < 0.05 ? 4 : 1, gbps);
     return out;
 }
 
@@ -482,7 +497,7 @@ static void keep_node(struct cpus *cpus) {
  * without_thread(item, error number). Returns when all have ended. */
 static void at_once(void *items, size_t n, size_t size, void *(*body)(void *item),
                     void (*without_thread)(void *item, int error)) {
-    pthread_t threads[MAX_GPUS > MAX_THREADS ? MAX_GPUS : MAX_THREADS];
+    pthread_t threads[MAX_GPUS]; /* as many as anybody asks for */
     bool started[COUNT(threads)];
     for (size_t i = 1; i < n; i++) {
         int error = pthread_create(&threads[i], NULL, body, (char *)items + i * size);
@@ -569,18 +584,18 @@ static unsigned nvml_uint(const struct run *run, struct gpu *gpu, const char *na
 
 /* Stores the CPUs that work on a GPU is to use: those near it, unless the caller of the program already
  * chose CPUs; these are kept, and gpu->far_cpus counts the ones that are not the GPU's. */
-static void choose_cpus(const struct run *run, struct gpu *gpu, struct cpus *cpus) {
+static void choose_cpus(const struct run *run, struct gpu *gpu) {
     int (*affinity)(void *, unsigned, unsigned long *);
     struct cpus near = {0};
-    *cpus = run->cpus;
+    gpu->cpus = run->cpus;
     if (run->opt->no_affinity || !gpu->nvml || !nvml_find(run, "nvmlDeviceGetCpuAffinity", &affinity) ||
         affinity(gpu->nvml, sizeof near / sizeof(unsigned long), (unsigned long *)&near) != 0 ||
         CPU_COUNT_S(sizeof near, near.set) == 0)
         return;
-    int chosen = CPU_COUNT_S(sizeof *cpus, cpus->set);
-    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) *cpus = near;
-    CPU_AND_S(sizeof near, near.set, near.set, cpus->set);
-    gpu->far_cpus = CPU_COUNT_S(sizeof *cpus, cpus->set) - CPU_COUNT_S(sizeof near, near.set);
+    int chosen = CPU_COUNT_S(sizeof gpu->cpus, gpu->cpus.set);
+    if (chosen >= sysconf(_SC_NPROCESSORS_ONLN)) gpu->cpus = near;
+    CPU_AND_S(sizeof near, near.set, near.set, gpu->cpus.set);
+    gpu->far_cpus = CPU_COUNT_S(sizeof gpu->cpus, gpu->cpus.set) - CPU_COUNT_S(sizeof near, near.set);
 }
 
 /* Returns GB/s per direction of a PCIe link, 0 where it is unknown. What a lane carries doubles with each
@@ -593,9 +608,8 @@ static double pcie_limit(unsigned gen, unsigned width) {
 
 /* Writes the link's name as the Link line shows it into `out` and returns it. */
 static const char *link_label(const struct link *link, char out[64]) {
-    static const char *const names[] = {"PCIe (unknown)", "PCIe", "NVLink-C2C", "integrated (shared memory)"};
     if (link->kind == LINK_PCIE) snprintf(out, 64, "PCIe Gen%u x%u", link->gen, link->width);
-    else snprintf(out, 64, "%s", names[link->kind]);
+    else snprintf(out, 64, "%s", link_names[link->kind].help);
     return out;
 }
 
@@ -861,8 +875,9 @@ static bool drop_pages(unsigned char *buffer, size_t bytes) {
  * threads on an H200 host, chunks of 256 KB gave 18 GB/s, 1 MB 38, 2 MB 48, 4 MB 50 and 8 MB 43, and
  * small chunks keep more threads busy with small buffers.
  *
- * To lift this into a program take this section, and from above WHY and cuda_failed(), which turns an error into
- * a sentence. Call staged_start(), staged_copy() as often as you like, and staged_stop().
+ * To lift this into a program take this section, the #includes, and from above COUNT, WHY, advices[] and
+ * cuda_failed(), which turns an error into a sentence. Call staged_start(), staged_copy() as often as you like, and
+ * staged_stop().
  */
 
 enum { CHUNK = 2 << 20 };
@@ -994,7 +1009,9 @@ static bool staged_start(struct staged *s, int device, int threads, bool direct,
               cuda_failed(cudaEventCreateWithFlags(&me->copied[0], cudaEventDisableTiming), "cudaEventCreate", why) ||
               cuda_failed(cudaEventCreateWithFlags(&me->copied[1], cudaEventDisableTiming), "cudaEventCreate", why));
         int error = good ? pthread_create(&me->thread, NULL, stage, me) : 0;
-        if (error) snprintf(why, WHY, "starting thread %d of %d: %s", s->count + 1, threads, strerror(error));
+        if (error)
+            snprintf(why, WHY, "starting thread %d of %d: %s; try fewer --threads", s->count + 1, threads,
+                     strerror(error));
         good = good && error == 0;
         s->count += good;
     }
@@ -1005,8 +1022,8 @@ static bool staged_start(struct staged *s, int device, int threads, bool direct,
 }
 
 /* Writes over what the last copy left in the buffers. For a check only, a program does not need it. */
-static void staged_spoil(struct staged *s) {
-    for (int i = 0; i < s->count; i++) memset(s->stagers[i].buffer, 0, 2 * CHUNK);
+static void staged_spoil(const struct staged *s) {
+    for (int i = 0; i < s->count && !s->direct; i++) memset(s->stagers[i].buffer, 0, 2 * CHUNK);
 }
 
 /* Copies, and returns when all of it has arrived. Returns false on failure: why in `why`. */
@@ -1034,7 +1051,6 @@ static bool staged_copy(struct staged *s, struct transfer transfer, char why[WHY
 struct bench {
     const struct options *opt;
     struct gpu *gpu;
-    struct cpus cpus; /* that work on this GPU uses */
     struct buffer {
         void *at;
         size_t bytes; /* 0: could not be had */
@@ -1071,7 +1087,7 @@ static struct transfer transfer_of(const struct bench *b) {
  * `why`, unless there is a reason already. */
 static bool enter_gpu(const struct bench *b, char why[WHY]) {
     char reason[WHY];
-    sched_setaffinity(0, sizeof b->cpus, b->cpus.set); /* if refused, the run is only less steady */
+    sched_setaffinity(0, sizeof b->gpu->cpus, b->gpu->cpus.set); /* if refused, the run is only less steady */
     if (!cuda_failed(cudaSetDevice(b->gpu->index), "cudaSetDevice", reason)) return true;
     if (!why[0]) strcpy(why, reason);
     return false;
@@ -1162,25 +1178,23 @@ static cudaError_t spoil_device(const struct bench *b, size_t bytes) {
     int ends = (int)(pattern(last) >> (bytes - 1 - last) * 8 & 0xff), value = 0xff;
     while (value == ends || value == (~ends & 0xff)) value -= 0x55;
     cudaError_t error = cudaMemset2D(device, PAGE, value, 8, probe_rows(0, bytes));
-    if (error == cudaSuccess) error = cudaMemset(device + last, value, bytes - last);
-    return error != cudaSuccess ? error : cudaDeviceSynchronize(); /* not beside another GPU's timed copies */
+    return error != cudaSuccess ? error : cudaMemset(device + last, value, bytes - last);
 }
 
-/* Copies the probes of the device buffer to b->words, or with `in` the other way. 524,288 words of a
- * buffer of 2 GB take 3 ms on an H200. */
+/* Copies the probes of the device buffer to b->words, or with `in` the other way; the last one, too, as a row of a 2D
+ * copy, so that profilers show all that is not measured under one name. 524,288 words of a buffer of 2 GB take 3 ms on
+ * an H200. */
 static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, bool in) {
     unsigned char *device = b->buffers[DEVICE].at;
     size_t rows = probe_rows(from, to), last = last_probe(from, to);
     uint64_t *end = b->words + rows;
-    if (!in) {
-        cudaError_t error = cudaMemcpy2D(b->words, 8, device + from, PAGE, 8, rows, cudaMemcpyDeviceToHost);
-        return error != cudaSuccess ? error
-                                    : cudaMemcpy2D(end, 8, device + last, 8, to - last, 1, cudaMemcpyDeviceToHost);
-    }
-    for (size_t i = 0; i < rows; i++) b->words[i] = pattern(from + i * PAGE);
-    *end = pattern(last);
-    cudaError_t error = cudaMemcpy2D(device + from, PAGE, b->words, 8, 8, rows, cudaMemcpyHostToDevice);
-    return error != cudaSuccess ? error : cudaMemcpy2D(device + last, 8, end, 8, to - last, 1, cudaMemcpyHostToDevice);
+    for (size_t i = 0; in && i < rows; i++) b->words[i] = pattern(from + i * PAGE);
+    if (in) *end = pattern(last);
+    cudaError_t error = in ? cudaMemcpy2D(device + from, PAGE, b->words, 8, 8, rows, cudaMemcpyHostToDevice)
+                           : cudaMemcpy2D(b->words, 8, device + from, PAGE, 8, rows, cudaMemcpyDeviceToHost);
+    if (error != cudaSuccess) return error;
+    return in ? cudaMemcpy2D(device + last, 8, end, 8, to - last, 1, cudaMemcpyHostToDevice)
+              : cudaMemcpy2D(end, 8, device + last, 8, to - last, 1, cudaMemcpyDeviceToHost);
 }
 
 /* Compares b->words with the first `bytes` of the source that they were copied from: the pattern, or what else
@@ -1192,12 +1206,14 @@ static size_t check_words(const struct bench *b, const unsigned char *host, size
     return memcmp(&b->words[rows], host + last, bytes - last) == 0 ? SIZE_MAX : last;
 }
 
-/* Spoils the probes where a transfer is to bring data, and makes its source good if that is the device.
- * Returns false on failure: why in `why`. */
+/* Spoils the probes where a transfer is to bring data, and the buffers of staged copies, and makes its source good if
+ * that is the device. Returns false on failure: why in `why`. */
 static bool spoil_target(const struct bench *b, struct transfer t, char why[WHY]) {
     cudaError_t error = t.in ? spoil_device(b, t.in) : cudaSuccess;
     if (t.in < t.bytes) in_slices(spoil, t.host, t.in, t.bytes);
     if (t.in < t.bytes && error == cudaSuccess) error = copy_words(b, t.in, t.bytes, true);
+    staged_spoil(&b->staged);
+    if (error == cudaSuccess) error = cudaDeviceSynchronize(); /* not beside another GPU's timed copies */
     return !cuda_failed(error, "preparing the data check", why);
 }
 
@@ -1226,7 +1242,6 @@ static bool prepare_cell(struct bench *b) {
         else snprintf(cell->why, WHY, "--untouched: a buffer this small has no page of its own");
         return false;
     }
-    if (b->kind == PINNED) staged_spoil(&b->staged);
     return b->opt->no_verify || spoil_target(b, t, cell->why);
 }
 
@@ -1373,7 +1388,6 @@ static void set_up(struct run *run, struct bench *b) {
     char why[WHY];
     b->opt = run->opt;
     b->nrows = run->nrows;
-    choose_cpus(run, gpu, &b->cpus);
     if (gpu->why[0]) return;
     show_progress(&run->progress, "GPU %d: setting up", gpu->index);
     gpu_observe_load(run, gpu);
@@ -1414,14 +1428,14 @@ static int compare_doubles(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Returns the statistics of a cell's samples (stddev is the sample's, n - 1). */
-static struct stats stats_of(const struct cell *cell, int iters) {
+/* Returns the statistics of `n` samples (stddev is the sample's, n - 1); all NAN if there are none. They are sorted in
+ * the room that begins `most` samples on. */
+static struct stats stats_of(double *samples, int n, int most) {
     struct stats s;
-    int n = cell->count;
     set_unknown(&s, sizeof s);
     if (n == 0) return s;
-    double sum = 0, squares = 0, *sorted = cell->samples + iters;
-    memcpy(sorted, cell->samples, (size_t)n * sizeof *sorted);
+    double sum = 0, squares = 0, *sorted = samples + most;
+    memcpy(sorted, samples, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
     for (int i = 0; i < n; i++) sum += sorted[i];
     s.mean = sum / n;
@@ -1539,11 +1553,11 @@ static const char *summary_scope(const struct summary *s, char out[64]) {
 
 /* What every format shows of a summary; its first three stand in the text's first block. */
 static const struct summary_field {
-    const char *label, *key, *format;
+    const char *label, *key, *format; /* NULL: a rate in GB/s */
     size_t at;
 } summary_fields[] = {
-    {"Pageable", "pageable", "%.1f GB/s", offsetof(struct summary, mean[PAGEABLE])},
-    {"Pinned", "pinned", "%.1f GB/s", offsetof(struct summary, mean[PINNED])},
+    {"Pageable", "pageable", NULL, offsetof(struct summary, mean[PAGEABLE])},
+    {"Pinned", "pinned", NULL, offsetof(struct summary, mean[PINNED])},
     {"Ratio", "ratio", "%.1fx", offsetof(struct summary, ratio)},
     {"Limit", "limit", "~%.4g GB/s", offsetof(struct summary, limit)},
     {"Pinned efficiency", "pinned_percent", "%.0f%%", offsetof(struct summary, percent[PINNED])},
@@ -1602,12 +1616,13 @@ static const struct way {
 /* Makes copies for a tenth of a second, three at the most, and returns the median rate in GB/s; NAN if one
  * failed: why in `why`. */
 static double time_way(struct bench *b, copy_fn *copy, struct transfer t, char why[WHY]) {
-    struct cell cell = {.samples = (double[6]){0}};
+    double samples[6];
+    int n = 0;
     if (!why[0] && !b->opt->no_verify) spoil_target(b, t, why);
-    for (double begun = now(); !why[0] && !interrupted && (cell.count == 0 || (cell.count < 3 && now() - begun < 0.1));)
-        cell.samples[cell.count++] = time_copy(b, copy, t, why);
-    if (!why[0] && cell.count && !b->opt->no_verify) check_target(b, t, why);
-    return why[0] ? NAN : stats_of(&cell, 3).median;
+    for (double begun = now(); !why[0] && !interrupted && (n == 0 || (n < 3 && now() - begun < 0.1));)
+        samples[n++] = time_copy(b, copy, t, why);
+    if (!why[0] && n && !b->opt->no_verify) check_target(b, t, why);
+    return why[0] ? NAN : stats_of(samples, n, 3).median;
 }
 
 /* Measures one way's copies from and to `host`, into the last row. Memory that is pinned from the start is
@@ -1617,7 +1632,8 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct remedy *remedy = &e->remedies[e->nremedies - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
     bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes)), verify = !b->opt->no_verify;
-    if (verify) cuda_failed(copy_words(b, 0, e->bytes, true), "preparing the data check", why);
+    if (verify && way->memory->pinned) spoil_target(b, t, why);
+    else if (verify) cuda_failed(copy_words(b, 0, e->bytes, true), "preparing the data check", why);
     if (why[0] || interrupted) return;
     double seconds =
         (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? remedy->cost_s : 0);
@@ -1721,11 +1737,11 @@ struct figure {
 };
 enum { FIGURES = 9 };
 
-/* Returns a way's first row of "What helps"; one of NAN if there is none. */
-static const struct remedy *find_remedy(const struct explanation *e, const struct way *way) {
+/* Returns the first row of "What helps" of a row of ways[]; one of NAN if there is none. */
+static const struct remedy *find_remedy(const struct explanation *e, int way) {
     static const struct remedy none = {.gbps = {NAN, NAN, NAN}, .cost_s = NAN};
     for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
-        if (remedy->way == way) return remedy;
+        if (remedy->way == &ways[way]) return remedy;
     return &none;
 }
 
@@ -1745,7 +1761,7 @@ __attribute__((format(printf, 4, 5))) static void set_figure(struct figure *figu
 static const struct row *explained_row(const struct run *run, const struct gpu *gpu) {
     const struct row *largest = NULL;
     for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++)
-        if (row->direction == directions && row->bytes >= summary_from && row->cell[PAGEABLE].count &&
+        if (row->direction == &directions[H2D] && row->bytes >= summary_from && row->cell[PAGEABLE].count &&
             (!largest || row->bytes > largest->bytes))
             largest = row;
     return largest;
@@ -1754,8 +1770,7 @@ static const struct row *explained_row(const struct run *run, const struct gpu *
 /* Writes when something that costs `cost` seconds per GB has paid for itself by H2D copies of pinned memory, into
  * `out`. Returns the number of copies; NAN, and "", where that can't be told. */
 static double paid_after(const struct explanation *e, double cost, char out[WHY]) {
-    double saved =
-        1 / find_remedy(e, &ways[PLAIN])->gbps[USE_H2D] - 1 / find_remedy(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
+    double saved = 1 / find_remedy(e, PLAIN)->gbps[USE_H2D] - 1 / find_remedy(e, FROM_MALLOC_HOST)->gbps[USE_H2D];
     double copies = saved > 0 ? ceil(cost / saved) : NAN;
     char size[32];
     out[0] = 0;
@@ -1770,7 +1785,7 @@ static double paid_after(const struct explanation *e, double cost, char out[WHY]
 static void explain_copies(const struct run *run, const struct gpu *gpu, struct figure f[3]) {
     const struct explanation *e = &gpu->explanation;
     const struct row *row = explained_row(run, gpu);
-    const struct remedy *plain = find_remedy(e, &ways[PLAIN]);
+    const struct remedy *plain = find_remedy(e, PLAIN);
     double cold = plain->gbps[USE_FRESH], warm = plain->gbps[USE_D2H];
     double share = row ? row->cell[PAGEABLE].gbps.median / e->memcpy_gbps : NAN;
     char text[WHY] = "", size[32];
@@ -1791,7 +1806,7 @@ static void explain_copies(const struct run *run, const struct gpu *gpu, struct 
 
 /* Fills in the four figures of what pinning costs, and when copies have paid for it. */
 static void explain_pinning(const struct explanation *e, struct figure f[4]) {
-    const struct remedy *pinned = find_remedy(e, &ways[FROM_MALLOC_HOST]);
+    const struct remedy *pinned = find_remedy(e, FROM_MALLOC_HOST);
     bool large = e->bytes >= summary_from; /* in small ones the cost of a call rules */
     double malloc_host = large && pinned->pinned ? pinned->cost_s / (double)e->bytes * 1e9 : NAN;
     char text[WHY];
@@ -1806,14 +1821,13 @@ static void explain_pinning(const struct explanation *e, struct figure f[4]) {
 
 /* Fills in the two figures of what more threads gain, and of the kernel's policy for pages. */
 static void explain_system(const struct run *run, const struct explanation *e, struct figure f[2]) {
-    double one = find_remedy(e, &ways[PLAIN])->gbps[USE_H2D],
-           threads = find_remedy(e, &ways[BY_THREADS])->gbps[USE_H2D];
-    double pinned = find_remedy(e, &ways[FROM_MALLOC_HOST])->gbps[USE_H2D];
+    double one = find_remedy(e, PLAIN)->gbps[USE_H2D], threads = find_remedy(e, BY_THREADS)->gbps[USE_H2D];
+    double pinned = find_remedy(e, FROM_MALLOC_HOST)->gbps[USE_H2D];
     char text[WHY] = "", policy[32];
     if (!isnan(one))
         snprintf(text, WHY, ", %.1f GB/s by one: %s", one,
                  threads > 1.3 * one  ? "they overlap here"
-                 : one < 0.8 * pinned ? "the driver makes them wait for each other"
+                 : one < 0.8 * pinned ? "as if the driver made them wait for each other"
                                       : "they gain nothing");
     set_figure(&f[0], "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
                run->threads, text);
@@ -1920,8 +1934,9 @@ static const char *pin_label(const struct run *run, char out[96]) {
 enum { HOST, INDEX, NAME, BUS_ID, LINK, PIN, THREADS, UNTOUCHED, PARALLEL };
 enum { LABEL = PARALLEL + 1, BYTES, DIRECTION, RATE, RATIO, DELTA, STATUS };
 
-/* A row of this table is a column. It shows a member of struct row, at an offset, or what column_text()
- * writes for its field. A format leaves out the columns that have no name for it. */
+/* A row of this table is a column. RATE (of a kind of memory), RATIO and DELTA show a double of struct row, as GB/s, as
+ * "1.2x" and as GB/s with a sign; for the other fields column_text() says what they show. A format leaves out the
+ * columns that have no name for it. */
 static const struct column {
     const char *csv, *json;
     const char *heading;      /* in the tables that people read */
@@ -1965,8 +1980,9 @@ struct place {
     const struct row *row;
 };
 
-/* Returns the width of the column of sizes in the text table: the course's, or the longest label's. */
 enum { LABEL_WIDTH = 6 };
+
+/* Returns the width of the column of sizes in the text table: the course's, or the longest label's. */
 static int widest_label(const struct options *opt) {
     int width = LABEL_WIDTH;
     char size[32];
@@ -1986,6 +2002,7 @@ static double column_number(const struct column *c, const struct row *row) { ret
 /* Returns a column as people read it, for all formats if it is a text; it may be in `out`. */
 static const char *column_text(const struct column *c, const struct place *p, char out[STATUS_SIZE]) {
     const struct options *opt = p->run->opt;
+    double number = is_number(c) ? column_number(c, p->row) : NAN;
     switch (c->field) {
     case HOST: return p->run->host;
     case INDEX: return p->gpu->label;
@@ -2000,9 +2017,9 @@ static const char *column_text(const struct column *c, const struct place *p, ch
     case BYTES: return snprintf(out, 32, "%zu", p->row->bytes), out;
     case DIRECTION: return p->row->direction->name;
     case STATUS: return row_status(p->run, p->row, out);
-    case RATIO: return snprintf(out, 32, isfinite(p->row->ratio) ? "%.1fx" : "-", p->row->ratio), out;
-    case RATE: return rate_label(column_number(c, p->row), "", out);
-    case DELTA: return rate_label(column_number(c, p->row), "+", out);
+    case RATIO: return snprintf(out, 32, isfinite(number) ? "%.1fx" : "-", number), out;
+    case RATE: return rate_label(number, "", out);
+    case DELTA: return rate_label(number, "+", out);
     }
     return "";
 }
@@ -2010,10 +2027,10 @@ static const char *column_text(const struct column *c, const struct place *p, ch
 /* Writes a field of a summary as people read it. */
 static void put_summary_field(FILE *out, const struct summary *s, const struct summary_field *field) {
     double number = member(s, field->at);
-    bool tiny = number < 0.05 && strcmp(field->format, "%.1f GB/s") == 0; /* it would be shown as 0.0 */
-    if (isfinite(number) && tiny) fprintf(out, "%.4f GB/s", number);
-    else if (isfinite(number)) fprintf(out, field->format, number);
-    else fputc('-', out);
+    char rate[32];
+    if (!isfinite(number)) fputc('-', out);
+    else if (field->format) fprintf(out, field->format, number);
+    else fprintf(out, "%s GB/s", short_rate(number, rate));
 }
 
 /* Where notes go and what stands around them. */
@@ -2083,14 +2100,13 @@ static void note_interruption(struct notes *to, const struct run *run, const str
 static void note_settings(struct notes *to, const struct run *run, const struct gpu *gpu) {
     const struct options *opt = run->opt;
     char text[96];
-    double rate[2] = {summarize(run, gpu, &directions[0]).mean[PAGEABLE],
-                      summarize(run, gpu, &directions[1]).mean[PAGEABLE]};
+    double rate[2] = {summarize(run, gpu, &directions[H2D]).mean[PAGEABLE],
+                      summarize(run, gpu, &directions[D2H]).mean[PAGEABLE]};
     if (opt->untouched) note(to, "pageable source never written: reads the kernel's zero page (--untouched)");
     if (opt->pin != pin_methods)
         note(to, "pinned memory from %s (--pin %s)", pin_label(run, text), opt->pin->choice.name);
-    if (opt->bidir && summarize(run, gpu, &directions[2]).mean[PAGEABLE] < 1.2 * fmax(rate[0], rate[1]))
-        note(to, "BiD pageable is no faster than one direction: the driver copies pageable memory one call after the "
-                 "other");
+    if (opt->bidir && summarize(run, gpu, &directions[BID]).mean[PAGEABLE] < 1.2 * fmax(rate[0], rate[1]))
+        note(to, "BiD pageable is no faster than one direction, as if the driver copied one call after the other");
     if (opt->no_verify) note(to, "the data that arrived was not checked (--no-verify)");
     if (gpu->huge_missing)
         note(to,
@@ -2199,8 +2215,8 @@ static void put_remedy(FILE *out, const struct remedy *remedy, const char *name,
     snprintf(cells[0], sizeof cells[0], "%s", name);
     for (int u = 0; u < USES; u++)
         if (!remedy) strcpy(cells[1 + u], use_names[u]);
-        else snprintf(cells[1 + u], 64, isnan(remedy->gbps[u]) ? "-" : "%.1f", remedy->gbps[u]);
-    if (remedy) snprintf(cells[4], 64, remedy->pinned ? "%zu MB" : "-", (remedy->pinned + MIB - 1) / MIB);
+        else short_rate(remedy->gbps[u], cells[1 + u]);
+    if (remedy) snprintf(cells[4], 64, remedy->pinned ? "%.4g MB" : "-", (double)remedy->pinned / (double)MIB);
     if (remedy) snprintf(cells[5], 64, remedy->cost_s > 0 ? "%.3f s" : "-", remedy->cost_s);
     for (size_t i = 0; i < COUNT(widths); i++)
         fprintf(out, "%s%*s", markdown ? i ? " | " : "| " : "", markdown ? 0 : i ? widths[i] : -widths[i], cells[i]);
@@ -2225,7 +2241,8 @@ static void put_explanation(FILE *out, const struct run *run, const struct gpu *
     for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
         put_remedy(out, remedy, remedy->method, markdown);
     fputs(markdown ? "\n" : "", out);
-    fprintf(out, "%s\n%s", "GB/s; D2H new: into memory that nobody touched yet; once: before the first copy.",
+    fprintf(out, "%s\n%s",
+            "GB/s; D2H new: into memory nobody touched yet (pinned: getting it included); once: before the first copy.",
             markdown ? "\n" : "");
     for (double copies = 1; copies <= 1000; copies *= 1000)
         if (advise(e, copies, text)[0]) fprintf(out, "%s%s\n", lead, text);
@@ -2340,13 +2357,6 @@ static void csv_row(FILE *out, const struct run *run, const struct gpu *gpu, con
     fputc('\n', out);
 }
 
-/* CSV has no place for prose: beside standard output it goes to stderr, where failures were told already. */
-static void csv_end(FILE *out, const struct run *run, const struct gpu *gpu) {
-    if (!gpu || out != stdout) return;
-    put_notes((struct notes){stderr, PROGRAM ": note: ", PROGRAM ": note: ", "\n", &text_escapes, 0}, run, gpu, false);
-    put_explanation(stderr, run, gpu, false);
-}
-
 /* Writes JSON (RFC 8259) by a format: %s is a string, null if it is empty; %S text as it is; %g a number, null
  * if it is unknown; %d and %z integers; %b a truth value. A single quote stands for a double one. */
 static void json(FILE *out, const char *format, ...) {
@@ -2387,14 +2397,15 @@ static void json_cell(FILE *out, const struct row *row, enum kind kind) {
     fputs("]}", out);
 }
 
-/* Writes a row: its columns, with the kinds of memory before the ratio. */
+/* Writes a row: its columns, with those of a kind of memory together in its cell. */
 static void json_row(FILE *out, const struct run *run, const struct gpu *gpu, const struct row *row) {
     char text[STATUS_SIZE];
     json(out, "{'bytes':%z", row->bytes);
     for (const struct column *c = columns; c < columns + COUNT(columns); c++) {
-        if (!c->json || c->field == RATE || c->field == BYTES) continue;
-        for (enum kind k = PAGEABLE; c->field == RATIO && k < KINDS; k++) json_cell(out, row, k);
-        if (is_number(c)) json(out, ",'%S':%g", c->json, column_number(c, row));
+        if (!c->json || c->field == BYTES) continue;
+        if (c->field == RATE && c[-1].field == RATE && c[-1].kind == c->kind) continue;
+        if (c->field == RATE) json_cell(out, row, c->kind);
+        else if (is_number(c)) json(out, ",'%S':%g", c->json, column_number(c, row));
         else json(out, ",'%S':%s", c->json, column_text(c, &(struct place){run, gpu, row}, text));
     }
     fputc('}', out);
@@ -2446,12 +2457,11 @@ static double known(double number) { return number > 0 ? number : NAN; }
 
 /* Writes a GPU. */
 static void json_gpu(FILE *out, const struct run *run, const struct gpu *gpu) {
-    static const char *const kinds[] = {"unknown", "pcie", "nvlink-c2c", "integrated"};
     const struct link *link = &gpu->link;
     json(out, "{'index':%d,'name':%s,'uuid':%s,'bus_id':%s,", gpu->index, gpu->name, gpu->uuid, gpu->bus_id);
-    json(out, "'link':{'kind':%s,'gen':%g,'width':%g,'max_gen':%g,'max_width':%g,'limit_gbps':%g},", kinds[link->kind],
-         known(link->gen), known(link->width), known(link->max_gen), known(link->max_width),
-         gpu_limit(run, gpu, false));
+    json(out, "'link':{'kind':%s,'gen':%g,'width':%g,'max_gen':%g,'max_width':%g,'limit_gbps':%g},",
+         link_names[link->kind].name, known(link->gen), known(link->width), known(link->max_gen),
+         known(link->max_width), gpu_limit(run, gpu, false));
     json_results(out, run, gpu);
     fputs(gpu->explanation.bytes ? ",\"explain\":" : ",\"explain\":null", out);
     if (gpu->explanation.bytes) json_explanation(out, run, gpu);
@@ -2605,7 +2615,7 @@ static void chart_remedies(FILE *out, const struct explanation *e, double top) {
             double y = c.top + i * (CHART_BAR + 7);
             if (u == 0) fprintf(out, "<text class=\"label\" x=\"262\" y=\"%.1f\">%s</text>\n", y + 13, remedy->method);
             if (!isnan(remedy->gbps[u]))
-                chart_bar(&c, c.left + u * step, y, kind_names[remedy->pinned == e->bytes], remedy->gbps[u],
+                chart_bar(&c, c.left + u * step, y, kind_names[remedy->way->memory->pinned], remedy->gbps[u],
                           axis_end(most));
         }
     }
@@ -2662,12 +2672,13 @@ static void svg_end(FILE *out, const struct run *run, const struct gpu *gpu) {
     fputs("</svg>\n", out);
 }
 
-/* Traits of a format: it is written whole at the end; it can show --list; it tells the exit status. */
-enum { AT_END = 1, LISTS = 2, TELLS_STATUS = 4 };
+/* Traits of a format: it can show --list; it tells the exit status; it has no place for prose, which goes to stderr
+ * beside standard output. */
+enum { LISTS = 1, TELLS_STATUS = 2, NO_PROSE = 4 };
 
-/* A row of this table is an output format. Standard output gets rows as they are measured, unless the format
- * is written at the end. begin and end are called for every GPU and for the totals, and with no GPU for the
- * document itself, before and behind these. */
+/* A row of this table is an output format. Standard output gets rows as they are measured; a format without `row` is
+ * written when the run has ended, by `end`. begin and end are called for every GPU and for the totals, and with no
+ * GPU for the document itself, before and behind these. */
 static const struct writer {
     struct choice choice;
     const char *suffix; /* of --output's files */
@@ -2678,14 +2689,19 @@ static const struct writer {
 } writers[] = {
     {{"text", "the table and summaries (.txt)"}, ".txt", text_begin, text_row, text_end, LISTS},
     {{"markdown", "a GitHub table for notes (.md)"}, ".md", markdown_begin, markdown_row, markdown_end, 0},
-    {{"csv", "a row a line, notes to stderr (.csv)"}, ".csv", csv_begin, csv_row, csv_end, 0},
-    {{"json", "one object on one line (.json)"}, ".json", NULL, NULL, json_end, AT_END | LISTS | TELLS_STATUS},
-    {{"svg", "a bar chart (.svg)"}, ".svg", NULL, NULL, svg_end, AT_END},
+    {{"csv", "a row a line, notes to stderr (.csv)"}, ".csv", csv_begin, csv_row, NULL, NO_PROSE},
+    {{"json", "one object on one line (.json)"}, ".json", NULL, NULL, json_end, LISTS | TELLS_STATUS},
+    {{"svg", "a bar chart, notes to stderr (.svg)"}, ".svg", NULL, NULL, svg_end, NO_PROSE},
 };
 
 /* Writes what a format has before a GPU's rows, or before the document (no GPU). */
 static void write_begin(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
     if (writer->begin) writer->begin(out, run, gpu);
+}
+
+/* Writes what a format has behind a GPU's rows, or behind the document (no GPU). */
+static void write_end(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
+    if (writer->end) writer->end(out, run, gpu);
 }
 
 /* Writes a row that was measured or failed, if the format has rows. */
@@ -2698,7 +2714,7 @@ static void write_row(FILE *out, const struct writer *writer, const struct run *
 static void write_gpu(FILE *out, const struct writer *writer, const struct run *run, const struct gpu *gpu) {
     write_begin(out, writer, run, gpu);
     for (const struct row *row = gpu->rows; row < gpu->rows + run->nrows; row++) write_row(out, writer, run, gpu, row);
-    writer->end(out, run, gpu);
+    write_end(out, writer, run, gpu);
 }
 
 /* Writes a whole report. It is rendered in memory first, so that a failure to write has its own errno. Returns
@@ -2711,7 +2727,7 @@ static bool write_report(FILE *out, const struct writer *writer, const struct ru
     write_begin(memory, writer, run, NULL);
     for (const struct gpu *gpu = run->gpus; gpu <= run->gpus + run->ngpus; gpu++)
         if (gpu->ready || gpu < run->gpus + run->ngpus) write_gpu(memory, writer, run, gpu);
-    writer->end(memory, run, NULL);
+    write_end(memory, writer, run, NULL);
     bool whole = fputc('\n', memory) != EOF; /* glibc tells a failure to grow neither by ferror nor by fclose */
     whole = fclose(memory) == 0 && whole;
     if (whole) fwrite(text, 1, length - 1, out);
@@ -2826,8 +2842,8 @@ static bool add_output(struct options *opt, const char *value, char why[WHY]) {
 }
 
 /* A row of this table is an option. It does one of four things: it calls `set`, stores at `offset` in
- * struct options a number within a range (an int where `whole`), or the row of `choices` that its value names,
- * or sets the bool there. */
+ * struct options, where it needs a member, a number within a range (an int where `whole`), or the row of `choices` that
+ * its value names, or without `argument` sets the bool there. */
 static const struct option_row {
     char letter;
     bool listing; /* means something with --list */
@@ -2897,8 +2913,8 @@ static void print_help(void) {
         for (size_t i = 0; i < row->nchoices; i++)
             printf("%29s%-14s %s\n", "", choice_at(row, i)->name, choice_at(row, i)->help);
     }
-    puts("\nRates are medians in GB/s of 10^9 bytes; sizes are powers of 1024, labelled GB,\n"
-         "MB, KB.\n"
+    puts("\nRates are medians in GB/s of 10^9 bytes; sizes are in units of 1024, labelled\n"
+         "GB, MB, KB.\n"
          "\n"
          "Examples:\n"
          "  " PROGRAM " --explain               why, and what helps malloc'd data\n"
@@ -2929,7 +2945,9 @@ static bool set_choice(const struct option_row *row, void *field, const char *va
     for (size_t i = 0; i < row->nchoices; i++) {
         const struct choice *choice = choice_at(row, i);
         list_names(why, "is none of", choice->name, i == 0);
-        if (strcmp(choice->name, value) == 0) return memcpy(field, &choice, sizeof choice);
+        if (strcmp(choice->name, value) != 0) continue;
+        memcpy(field, &choice, sizeof choice);
+        return true;
     }
     return false;
 }
@@ -2939,8 +2957,9 @@ static bool apply_option(struct options *opt, const struct option_row *row, cons
     char why[WHY];
     void *field = (char *)opt + row->offset;
     opt->given |= 1u << (row - options_table);
-    if (!row->argument) return *(bool *)field = true;
-    if (row->set       ? row->set(opt, value, why)
+    if (!row->argument) *(bool *)field = true;
+    if (!row->argument ? true
+        : row->set     ? row->set(opt, value, why)
         : row->choices ? set_choice(row, field, value, why)
                        : set_number(row, field, value, why))
         return true;
@@ -3037,15 +3056,11 @@ __attribute__((format(printf, 3, 4))) static enum exit_code refuse(struct run *r
 
 /* Flushes a stream, and closes it with `close`. Returns false, after a complaint, if it can't be written. */
 static bool finish(FILE *file, const char *name, bool close) {
-    int before = ferror(file) ? errno : 0; /* of a write on the way, which left nothing to flush */
-    bool good = fflush(file) == 0 && !before;
-    int error = before ? before : errno;
-    if (close && fclose(file) != 0 && good) {
-        good = false;
-        error = errno;
-    }
-    if (!good) complain("cannot write %s: %s", name, strerror(error));
-    return good;
+    int error = !ferror(file) ? 0 : errno ? errno : EIO; /* of a write on the way, which left nothing to flush */
+    if (fflush(file) != 0 && !error) error = errno;
+    if (close && fclose(file) != 0 && !error) error = errno;
+    if (error) complain("%s can't be written: %s", name, strerror(error));
+    return !error;
 }
 
 /* Flushes standard output. The run ends early, and with FAILED, if it can't be; that is
@@ -3061,10 +3076,17 @@ static bool stopping(const struct run *run) { return interrupted || (run->broken
  * errno set, on failure. */
 static FILE *open_beside(const struct output *output, char path[PATH_MAX]) {
     int folder = (int)(strrchr(output->target, '/') - output->target);
-    if (snprintf(path, PATH_MAX, "%.*s/." PROGRAM ".XXXXXX", folder, output->target) >= PATH_MAX)
-        return errno = ENAMETOOLONG, NULL;
+    if (snprintf(path, PATH_MAX, "%.*s/." PROGRAM ".XXXXXX", folder, output->target) >= PATH_MAX) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
     int fd = mkstemp(path);
-    return fd < 0 ? NULL : fdopen(fd, "w");
+    FILE *file = fd < 0 ? NULL : fdopen(fd, "w");
+    if (fd < 0 || file) return file;
+    close(fd);
+    unlink(path);
+    errno = ENOMEM;
+    return NULL;
 }
 
 /* Checks that an output can be written: that is done at the end, beside its file, which it replaces when it is whole.
@@ -3078,11 +3100,12 @@ static bool try_output(struct output *output) {
     bool found = fstat(fd, &file) == 0 && realpath(output->path, output->target);
     close(fd);
     if (found && !exists) unlink(output->target);
-    if (found && !S_ISREG(file.st_mode)) return errno = ENXIO, false;
-    FILE *beside = found ? open_beside(output, path) : NULL;
-    if (beside) fclose(beside);
-    if (beside) unlink(path);
-    return beside;
+    if (found && !S_ISREG(file.st_mode)) errno = ENXIO;
+    FILE *beside = found && S_ISREG(file.st_mode) ? open_beside(output, path) : NULL;
+    if (!beside) return false;
+    fclose(beside);
+    unlink(path);
+    return true;
 }
 
 /* Checks that all outputs can be written and differ from each other and from standard output. Returns DONE, or
@@ -3106,20 +3129,21 @@ static enum exit_code try_outputs(struct run *run, struct options *opt) {
 
 /* Writes one output. Returns false after a complaint if it can't be; then what was in the file stays. */
 static bool write_output(const struct output *output, const struct run *run) {
-    char path[PATH_MAX];
+    char path[PATH_MAX], name[PATH_MAX + 16];
+    snprintf(name, sizeof name, "--output: '%s'", output->path);
     FILE *out = open_beside(output, path);
-    if (!out) {
-        complain("cannot write %s: %s", output->path, strerror(errno));
-        return false;
+    bool opened = out, good = true;
+    if (out) {
+        struct stat old;
+        mode_t mask = umask(0);
+        umask(mask);
+        fchmod(fileno(out), stat(output->target, &old) == 0 ? old.st_mode & 07777 : 0666 & ~mask);
+        bool whole = write_report(out, output->writer, run);
+        good = finish(out, name, true);
+        if (whole && good && rename(path, output->target) == 0) return true;
     }
-    struct stat old;
-    mode_t mask = umask(0);
-    umask(mask);
-    fchmod(fileno(out), stat(output->target, &old) == 0 ? old.st_mode & 07777 : 0666 & ~mask);
-    bool whole = write_report(out, output->writer, run), good = finish(out, output->path, true);
-    if (whole && good && rename(path, output->target) == 0) return true;
-    if (good) complain("cannot write %s: %s", output->path, strerror(errno));
-    unlink(path);
+    if (good) complain("%s can't be written: %s", name, strerror(errno));
+    if (opened) unlink(path);
     return false;
 }
 
@@ -3133,15 +3157,25 @@ static void write_files(struct run *run, struct options *opt, bool are_json) {
     }
 }
 
+/* Writes the prose of a format that has no place for it to stderr, where failures were told already. */
+static void put_prose(const struct run *run) {
+    static const char lead[] = PROGRAM ": note: ";
+    for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+        put_notes((struct notes){stderr, lead, lead, "\n", &text_escapes, 0}, run, gpu, false);
+        put_explanation(stderr, run, gpu, false);
+    }
+}
+
 /* Writes all outputs and the end of standard output. JSON tells whether all went well, so it comes behind the
  * others, and once more where something fails after it. */
 static void write_outputs(struct run *run, struct options *opt) {
+    if (opt->format->traits & NO_PROSE) put_prose(run);
     write_files(run, opt, false);
     enum exit_code before_json = run->status;
     write_files(run, opt, true);
     if (run->status != before_json) write_files(run, opt, true);
-    bool good = run->broken || !(opt->format->traits & AT_END) || write_report(stdout, opt->format, run);
-    if (!good) complain("cannot write standard output: %s", strerror(errno));
+    bool good = run->broken || opt->format->row || write_report(stdout, opt->format, run);
+    if (!good) complain("standard output can't be written: %s", strerror(errno));
     good = !run->broken && finish(stdout, "standard output", true) && good;
     if (run->broken || good || run->status == INTERRUPTED || run->status == FAILED) return;
     run->status = FAILED;
@@ -3153,7 +3187,8 @@ static void report_row(struct run *run, struct gpu *gpu, struct row *row, bool s
     char reason[STATUS_SIZE];
     hide_progress(&run->progress);
     for (enum kind k = PAGEABLE; k < KINDS; k++) {
-        row->cell[k].gbps = stats_of(&row->cell[k], run->opt->iters);
+        struct cell *cell = &row->cell[k];
+        cell->gbps = stats_of(cell->samples, cell->count, run->opt->iters);
         if (cell_reason(gpu, row, k, reason)) complain("GPU %d: %s", gpu->index, reason);
     }
     compare_kinds(row);
@@ -3193,7 +3228,7 @@ static bool measure_team(struct run *run, struct gpu *gpus, int n) {
     }
     hide_progress(&run->progress);
     for (int i = 0; i < n; i++) gpus[i].interrupted = interrupted;
-    if (gpus->ready) run->opt->format->end(stdout, run, gpus);
+    if (gpus->ready) write_end(stdout, run->opt->format, run, gpus);
     for (int i = gpus->ready ? 1 : 0; i < n; i++) write_gpu(stdout, run->opt->format, run, &gpus[i]);
     flush_stdout(run);
     for (int i = 0; i < n; i++)
@@ -3208,17 +3243,18 @@ static bool make_rows(const struct run *run, struct gpu *gpu) {
     for (int r = 0; gpu->rows && r < run->nrows; r++) {
         gpu->rows[r].bytes = run->opt->sizes[r / run->ndirections];
         gpu->rows[r].direction = &directions[r % run->ndirections];
-        for (int k = 0; k < KINDS; k++) gpu->rows[r].cell[k].gbps = stats_of(&gpu->rows[r].cell[k], 0);
+        for (int k = 0; k < KINDS; k++) set_unknown(&gpu->rows[r].cell[k].gbps, sizeof(struct stats));
         compare_kinds(&gpu->rows[r]);
     }
     return gpu->rows;
 }
 
-/* Adds up what the GPUs did at the same time, and reports it as one more table. */
+/* Adds up what the GPUs did at the same time, if any could be measured, and reports it as one more table. */
 static void report_totals(struct run *run) {
     struct gpu *totals = &run->gpus[run->ngpus];
     snprintf(totals->name, sizeof totals->name, "%d GPUs at once", run->ngpus);
-    totals->ready = true;
+    for (int g = 0; g < run->ngpus; g++) totals->ready |= run->gpus[g].ready;
+    if (!totals->ready) return;
     for (int r = 0; r < run->nrows; r++) add_up(run, &totals->rows[r], r);
     write_gpu(stdout, run->opt->format, run, totals);
     flush_stdout(run);
@@ -3267,20 +3303,20 @@ static enum exit_code judge_run(const struct run *run) {
 static enum exit_code measure(struct run *run) {
     const struct options *opt = run->opt;
     int team = opt->parallel ? run->ngpus : 1;
+    if (opt->parallel && team == 1 && run->visible > 1 && !opt->ndevices)
+        complain("--parallel: only GPU 0 is measured, choose more with --device");
     write_begin(stdout, opt->format, run, NULL);
     for (int g = 0; g < run->ngpus; g += team) {
         if (!stopping(run)) {
             if (!measure_team(run, run->gpus + g, team)) return refuse(run, FAILED, "no memory for measuring");
-        } else if (!run->broken) {
+        } else
             for (int i = g; i < g + team; i++) {
-                run->gpus[i].interrupted = true;
+                run->gpus[i].interrupted = interrupted;
                 write_gpu(stdout, opt->format, run, &run->gpus[i]);
             }
-        }
     }
-    bool some = false;
-    for (int g = 0; g < run->ngpus; g++) some |= run->gpus[g].ready;
-    if (opt->parallel && run->ngpus > 1 && some && !run->broken) report_totals(run);
+    if (opt->parallel && run->ngpus > 1) report_totals(run);
+    if (opt->format->row) write_end(stdout, opt->format, run, NULL);
     enum exit_code status = judge_run(run);
     if (status == NO_GPU) snprintf(run->error, WHY, "GPU %d: %.480s", run->gpus->index, run->gpus->why);
     return status;
@@ -3324,16 +3360,17 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
         struct gpu *gpu = &run->gpus[g];
         gpu->index = all || opt->ndevices == 0 ? g : opt->devices[g];
         gpu_identify(run, gpu);
-        struct cpus cpus;
-        choose_cpus(run, gpu, &cpus);
-        int ncpus = CPU_COUNT_S(sizeof cpus, cpus.set);
+        choose_cpus(run, gpu);
+        int ncpus = CPU_COUNT_S(sizeof gpu->cpus, gpu->cpus.set);
         if (!opt->threads && ncpus > 0 && ncpus < run->threads) run->threads = ncpus;
-        if (!make_rows(run, gpu)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
+        if (!make_rows(run, gpu))
+            return refuse(run, FAILED, "--sizes: no memory for the results of %d rows", run->nrows);
     }
     struct gpu *totals = &run->gpus[run->ngpus];
     totals->total = true;
     strcpy(totals->label, "total");
-    if (!make_rows(run, totals)) return refuse(run, FAILED, "no memory for the results of %d rows", run->nrows);
+    if (!make_rows(run, totals))
+        return refuse(run, FAILED, "--sizes: no memory for the results of %d rows", run->nrows);
     return DONE;
 }
 
@@ -3346,7 +3383,7 @@ static enum exit_code list_gpus(struct run *run) {
         link_observe(run, gpu);
         struct link best = {.kind = gpu->link.kind, .gen = gpu->link.max_gen, .width = gpu->link.max_width};
         bool below = link_below_max(&gpu->link);
-        if (!(run->opt->format->traits & AT_END)) {
+        if (run->opt->format->row) {
             printf("%d  ", gpu->index);
             put(stdout, gpu->name, &text_escapes);
             printf("  %s  %s  %s", gpu->uuid, gpu->bus_id, link_label(below ? &best : &gpu->link, max));
@@ -3406,7 +3443,6 @@ int main(int argc, char **argv) {
     struct options opt = {
         .iters = DEFAULT_ITERS, .warmup = DEFAULT_WARMUP, .min_efficiency = NAN, .pin = pin_methods, .format = writers};
     char why[WHY];
-    enum exit_code status = DONE;
     prepare_process();
     set_sizes(&opt, DEFAULT_SIZES, why);
     if (!parse_options(&opt, argc, argv)) {
@@ -3414,8 +3450,7 @@ int main(int argc, char **argv) {
         return USAGE;
     }
     if (opt.help) print_help();
-    if (opt.version && !opt.help) print_version();
-    if (opt.help || opt.version) status = finish(stdout, "standard output", true) ? DONE : FAILED;
-    else status = run_options(&opt);
-    return status;
+    else if (opt.version) print_version();
+    else return run_options(&opt);
+    return finish(stdout, "standard output", true) ? DONE : FAILED;
 }

@@ -156,7 +156,7 @@ for block, part in zip(blocks, parts):
             assert len(column["bars"]) == len(there)
             for bar, h in zip(column["bars"], there):
                 assert near(bar["width"], max(1, h[key] / end * (x1 - x0))), (bar, h)
-                assert bar["kind"] == ("pinned" if h["pinned_bytes"] == part["explain"]["bytes"] else "pageable"), (bar, h)
+                assert bar["kind"] == ("pinned" if h["method"].startswith("pinned: ") else "pageable"), (bar, h)
 P
 
 # drawn NAME STATUS ARG...: a run with both; the chart is as it should be.

@@ -195,7 +195,7 @@ if command -v prlimit >/dev/null; then
       prlimit --fsize=$at "$SIM" $arguments >"$tmp/full" 2>"$tmp/told" </dev/null
       status=$?
       # stderr is a file too: it may be cut, at the same length.
-      [ $status = 1 ] && { [ $at -lt 80 ] || [ "$(grep -c 'cannot write standard output: File too large' "$tmp/told")" = 1 ]; } ||
+      [ $status = 1 ] && { [ $at -lt 80 ] || [ "$(grep -c 'standard output can.t be written: File too large' "$tmp/told")" = 1 ]; } ||
         bad="$bad $at: $status;"
     done
     is "full disk at any byte: $arguments" "$bad" ''
@@ -210,7 +210,7 @@ if [ -w /dev/full ]; then
     "$SIM" $arguments >/dev/full 2>"$tmp/err"
     status=$?
     exits "full disk: $arguments" 1
-    is 'and says so once' "$(grep -c 'cannot write standard output: No space left on device' "$tmp/err")" 1
+    is 'and says so once' "$(grep -c 'standard output can.t be written: No space left on device' "$tmp/err")" 1
   done
   "$SIM" -s 64K -i 1 2>/dev/full >"$tmp/out"
   status=$?
@@ -230,7 +230,7 @@ for closed in 'a pipe that closed' 'stdout closed' 'a full disk'; do
   esac
   status=$(cat "$tmp/status")
   exits "$closed" 1
-  err "$closed: it is told" 'cannot write standard output: (Broken pipe|Bad file descriptor|No space left on device)'
+  err "$closed: it is told" 'standard output can.t be written: (Broken pipe|Bad file descriptor|No space left on device)'
   [ "$(cat "$tmp/calls")" -lt $(($(cat "$tmp/all") / 4)) ]
   ok "$closed: the measuring ends" "fewer than a quarter of $(cat "$tmp/all") CUDA calls"
 done

@@ -114,7 +114,7 @@ out 'utilisation that is not told' '\(utilisation 0 %, 2 other processes\)'
 
 # BiD: pageable copies that do not overlap get a word.
 SIM_RATES='pageable.h2d=10,pageable.d2h=10' run -s 1M -b -i 1 -w 0
-out 'BiD pageable at 10 GB/s' '^note: BiD pageable is no faster than one direction: the driver copies pageable memory one call after the other$'
+out 'BiD pageable at 10 GB/s' '^note: BiD pageable is no faster than one direction, as if the driver copied one call after the other$'
 run -s 1M -i 1 -w 0
 lacks 'not without BiD' '^note:'
 

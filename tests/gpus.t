@@ -138,4 +138,17 @@ SIM_FAIL=cudaGetDeviceProperties:2 run -l
 exits '--list with one that can not be looked at' 1
 err 'it is named' '^dma_bandwidth: GPU 1: cudaGetDeviceProperties: cudaErrorUnknown'
 is 'the others are listed' "$(grep -c 'PCIe Gen5' "$tmp/out")" 2
+
+# --parallel without --device measures one GPU, and says so where there are more.
+SIM_GPUS=2 run -p -s 64K -i 1 -w 0
+exits '--parallel without --device' 0
+is 'says so' "$(cat "$tmp/err")" 'dma_bandwidth: --parallel: only GPU 0 is measured, choose more with --device'
+lacks 'and has no totals' 'at once'
+for arguments in '-d 0' '-d all' '-d 0,1'; do
+  # shellcheck disable=SC2086
+  SIM_GPUS=2 run -p $arguments -s 64K -i 1 -w 0
+  no_err "--parallel $arguments: nothing to say"
+done
+SIM_GPUS=1 run -p -s 64K -i 1 -w 0
+no_err '--parallel on one GPU: nothing to say'
 done_testing

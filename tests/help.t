@@ -29,7 +29,7 @@ done
 out 'the default sizes' '\(default 0\.5 1 2\)'
 out 'the default of --iters' 'timed copies per cell \(default 10\)'
 out 'the default of --warmup' 'untimed copies first \(default 3\)'
-out 'what the sizes are' 'powers of 1024'
+out 'what the sizes are' 'units of 1024'
 for exit in '0 all measured' '1 something failed' '2 usage' '3 no usable driver' '4 below --min-efficiency' '130 interrupted'; do
   tr '\n' ' ' <"$tmp/help" | grep -Fq "$exit"
   ok "exit status: $exit"

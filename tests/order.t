@@ -20,13 +20,13 @@ came:     $3"
 
 cell='(RbeRy){5}' # a copy between two events, the second of which is waited for
 matches 'H2D: spoil, 2 + 3 copies, check; D2H: good data, 2 + 3 copies' \
-  "AP(be)+(s+y${cell}c+){2}(w+$cell){2}[UF]+" "$(letters -s 64K -i 3 -w 2)"
-matches 'without warm-up' 'AP(be)+(s+yRbeRyc+){2}(w+RbeRy){2}[UF]+' "$(letters -s 64K -i 1 -w 0)"
+  "AP(be)+(s+y${cell}c+){2}(w+y$cell){2}[UF]+" "$(letters -s 64K -i 3 -w 2)"
+matches 'without warm-up' 'AP(be)+(s+yRbeRyc+){2}(w+yRbeRy){2}[UF]+' "$(letters -s 64K -i 1 -w 0)"
 matches 'without a check' 'AP(be)+(RbeRy){20}[UF]+' "$(letters -s 64K -i 3 -w 2 -n)"
 matches 'BiD: both halves between two events' \
-  'AP(be)+(s+y(RbeRy){2}c+){2}(w+(RbeRy){2}){2}([sw]+y?w*(RbebeRy){2}c+){2}[UF]+' "$(letters -s 64K -i 1 -w 1 -b)"
+  'AP(be)+(s+y(RbeRy){2}c+){2}(w+y(RbeRy){2}){2}([sw]+y(RbebeRy){2}c+){2}[UF]+' "$(letters -s 64K -i 1 -w 1 -b)"
 matches 'buffers are got once, for all sizes' 'AP[^AP]+' "$(letters -s 64K 1M 128K -i 1 -w 0)"
-matches 'staged copies: between two events too' 'AP(be)+s+yRbeRyc+s+yRy*beRy+Ryc+w+RbeRyw+Ry*beRy+Ry[UF]+' "$(letters -s 64K -i 1 -w 0 -m staged -T 1)"
+matches 'staged copies: between two events too' 'AP(be)+s+yRbeRyc+s+yRy*beRy+Ryc+w+yRbeRyw+yRy*beRy+Ry[UF]+' "$(letters -s 64K -i 1 -w 0 -m staged -T 1)"
 letters -s 64K 1M -i 3 -w 2 >/dev/null
 is 'copies of each cell' "$(grep copy-end "$tmp/order" | sort | uniq -c | awk '{ print $1, $5, $6, $7 }' |
   grep -v 'h2d pinned 1048576')" '5 d2h pageable 1048576

@@ -175,7 +175,7 @@ for suffix in $suffixes; do
   (ulimit -f 3 && "$SIM" -s $many -i 1 -w 0 -o "x.$suffix" -f text; echo $? >"$tmp/status") 2>&1 | cat >"$tmp/err"
   status=$(cat "$tmp/status")
   exits "$suffix: a full disk" 1
-  err "$suffix: it is told" "^dma_bandwidth: cannot write x.$suffix: File too large"
+  err "$suffix: it is told" "^dma_bandwidth: --output: 'x.$suffix' can't be written: File too large"
   is "$suffix: the old file stays" "$(cat "x.$suffix")" old
   is "$suffix: nothing is left beside it" "$(listed)" "x.$suffix "
 done
@@ -185,10 +185,42 @@ rm -f ./*
 out 'and stands in the JSON that is printed' '"status":"failed","exit_status":1,"error":'
 # shellcheck disable=SC2086
 (ulimit -f 3 && "$SIM" -s $many -i 1 -w 0 -o x.csv -o y.json -o z.svg; :) 2>"$tmp/err" | cat >"$tmp/out"
-is 'each file is told, once' "$(grep -c 'cannot write [xyz]\..*: File too large' "$tmp/err")" 3
+is 'each file is told, once' "$(grep -c -e "--output: '[xyz]\\..*' can.t be written: File too large" "$tmp/err")" 3
 
-run -s 64K -i 1 -w 0 -n -x -T 1 -o x.csv
-no_err 'what CSV has no place for goes to stderr beside standard output only'
+# Files are whole also where standard output breaks: totals and notes too.
+rm -f ./*
+if [ -w /dev/full ]; then
+  SIM_GPUS=2 "$SIM" -s 64K -i 1 -d all -p -o t.json -o t.txt >/dev/full 2>"$tmp/err"
+  status=$?
+  exits 'a full disk under stdout' 1
+  grep -q '"totals":{"results"' t.json && grep -q '^GPU:  2 GPUs at once' t.txt
+  ok 'a full disk under stdout: the totals are in the files'
+  rm -f "$tmp/order"
+  SIM_GPUS=2 SIM_DELAY=20 SIM_ORDER=$tmp/order perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' -- \
+    "$SIM" -d all -s 64K -i 100 -w 0 -o u.json >/dev/full 2>"$tmp/err" &
+  pid=$!
+  await grep -q copy-begin "$tmp/order"
+  kill -INT "$pid"
+  reap
+  exits 'and Ctrl-C' 130
+  grep -q '"notes":\["interrupted before it was measured"\]' u.json
+  ok 'a full disk under stdout and Ctrl-C: the note of the GPU that was not reached' "$(cat u.json)"
+  SIM_GPUS=2 "$SIM" -s 64K -i 1 -d all >/dev/full 2>"$tmp/err"
+  status=$?
+  exits 'a full disk under stdout, no file: not taken for an interruption' 1
+else
+  skip 'a full disk under stdout' 'no /dev/full'
+fi
+
+# Prose goes to stderr where standard output has a format without a place for it.
+rm -f ./*
+for format in csv svg; do
+  SIM_BUSY=35,2 run -s 64K -i 1 -w 0 -x -T 1 -f $format
+  err "$format: notes on stderr" '^dma_bandwidth: note: the GPU was in use before the run \(utilisation 35 %, 2 other processes\): repeat when it is idle$'
+  err "$format: and What helps" '^--- What helps ---$'
+done
+run -s 64K -i 1 -w 0 -n -x -T 1 -o x.csv -o x.svg
+no_err 'beside files it does not go there'
 
 # A name as long as a name can be.
 long=$(printf '%0250d.json' 0)

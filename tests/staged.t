@@ -145,7 +145,7 @@ if [ -f "$libc" ] && [ -z "$asan" ]; then
   for n in 1 2 3; do # 64 KB are written without threads
     FAIL_LIBC=pthread_create:$n LD_PRELOAD=$libc SIM_LEFT=$tmp/left kill_after -m staged -T 3 -s 64K -i 1 -w 0
     exits "thread $n of 3 can not be started" 1
-    is "thread $n of 3: told once" "$(cat "$tmp/err")" "dma_bandwidth: GPU 0: starting thread $n of 3: Resource temporarily unavailable"
+    is "thread $n of 3: told once" "$(cat "$tmp/err")" "dma_bandwidth: GPU 0: starting thread $n of 3: Resource temporarily unavailable; try fewer --threads"
     is "thread $n of 3: all is given back" "$(cat "$tmp/left")" ''
     is "thread $n of 3: pageable is kept" "$(grep -c 'GB/s           -' "$tmp/out")" 2
   done
@@ -177,4 +177,29 @@ run -s 64K -i 1 -w 0 -f csv
 is 'csv: no threads without it' "$(awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at["pin"] "," $at["threads"] }' "$tmp/out" | sort -u)" 'malloc-host,'
 run -m staged -T 3 -s 64K -i 1 -w 0 -f json
 out 'json' '"settings":\{[^}]*"pin":"staged","threads":3[,}]'
+
+# The section can be lifted into a program with what its comment names: that compiles, and so does a program that calls it.
+if command -v "${CC:-cc}" >/dev/null; then
+  {
+    awk '/^#include/ || /^#define COUNT/' "$top/dma_bandwidth.c"
+    echo 'enum { WHY = 512 };'
+    awk '/^static const struct advice/ { inside = 1 } inside; inside && /^};/ { exit }' "$top/dma_bandwidth.c"
+    awk '/^static bool cuda_failed/ { inside = 1 } inside; inside && /^}/ { exit }' "$top/dma_bandwidth.c"
+    awk '/^\/\* ---- / { inside = /Staged copies/ } inside' "$top/dma_bandwidth.c"
+    cat <<'END'
+int main(void) {
+    static struct staged s;
+    static unsigned char device, host;
+    char why[WHY] = "";
+    return staged_start(&s, 0, 4, false, why) && staged_copy(&s, (struct transfer){&device, &host, 1, 1}, why)
+               ? (staged_spoil(&s), staged_stop(&s), 0) : 1;
+}
+END
+  } >"$tmp/lifted.c"
+  "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -D_GNU_SOURCE -fsyntax-only -isystem "$(make --silent -C "$top" print-include)" "$tmp/lifted.c" >"$tmp/out" 2>"$tmp/err"
+  status=$?
+  exits 'the section alone compiles' 0
+else
+  skip 'the section alone' 'no C compiler'
+fi
 done_testing

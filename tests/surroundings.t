@@ -48,7 +48,7 @@ exits 'a read-only folder' 0
 (ulimit -f 2 && "$SIM" -s 1B:1M -i 1 -f csv >"$tmp/out" 2>"$tmp/err")
 status=$?
 exits 'a disk that fills in the middle' 1
-err 'and says so' 'cannot write standard output: (File too large|No space left on device)'
+err 'and says so' 'standard output can.t be written: (File too large|No space left on device)'
 "$SIM" -s 64K 1M >"$tmp/one" 2>&1 &
 "$SIM" -s 64K 1M >"$tmp/two" 2>&1
 wait $!
