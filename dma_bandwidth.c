@@ -2216,7 +2216,7 @@ static void put_remedy(FILE *out, const struct remedy *remedy, const char *name,
     for (int u = 0; u < USES; u++)
         if (!remedy) strcpy(cells[1 + u], use_names[u]);
         else short_rate(remedy->gbps[u], cells[1 + u]);
-    if (remedy) snprintf(cells[4], 64, remedy->pinned ? "%.4g MB" : "-", (double)remedy->pinned / (double)MIB);
+    if (remedy) remedy->pinned ? size_label(remedy->pinned, cells[4]) : strcpy(cells[4], "-");
     if (remedy) snprintf(cells[5], 64, remedy->cost_s > 0 ? "%.3f s" : "-", remedy->cost_s);
     for (size_t i = 0; i < COUNT(widths); i++)
         fprintf(out, "%s%*s", markdown ? i ? " | " : "| " : "", markdown ? 0 : i ? widths[i] : -widths[i], cells[i]);
@@ -3408,7 +3408,9 @@ static void free_run(struct run *run) {
 /* Lists or measures the GPUs. Returns the exit status. */
 static enum exit_code run_options(struct options *opt) {
     time_t seconds = time(NULL);
-    struct run run = {.opt = opt, .begun = now()};
+    static struct run run; /* 600 KB: too much for a small stack */
+    run.opt = opt;
+    run.begun = now();
     int ncpus = own_cpus(&run.cpus);
     run.ndirections = opt->bidir ? 3 : 2;
     run.nrows = opt->list ? 0 : opt->nsizes * run.ndirections;
@@ -3440,7 +3442,7 @@ static void print_version(void) {
 
 /* Reads the options, does what they ask for, and returns the exit status. */
 int main(int argc, char **argv) {
-    struct options opt = {
+    static struct options opt = {
         .iters = DEFAULT_ITERS, .warmup = DEFAULT_WARMUP, .min_efficiency = NAN, .pin = pin_methods, .format = writers};
     char why[WHY];
     prepare_process();

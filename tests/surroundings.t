@@ -60,6 +60,11 @@ if command -v taskset >/dev/null; then
   exits 'one CPU' 0
   out 'one CPU' '^ 4MB    D2H     14\.60'
 fi
+if [ -z "$asan" ]; then # whose frames are larger
+  (ulimit -s 256 && exec "$SIM" -s 64K -x -m staged -T 4 -o "$tmp/small.json" -o "$tmp/small.svg") >"$tmp/out" 2>"$tmp/err"
+  status=$?
+  exits 'a stack of 256 KB' 0
+fi
 (ulimit -u 0 2>/dev/null; exec "$SIM" -s 64K 4M) >"$tmp/out" 2>"$tmp/err"
 status=$?
 exits 'no further processes allowed: memory is written by one thread' 0
