@@ -161,6 +161,11 @@ for call in nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMaxPcieLinkGeneration; do
   err "$call fails: it is told" "GPU 0 H2D can't be judged, the link's limit is not known"
 done
 # What is a little less is shown as less.
+slow=pageable.h2d=0.2,pageable.d2h=0.2,pinned.h2d=0.45
+SIM_LINK=1x2 SIM_RATES=$slow,pinned.d2h=0.4 run -s 1M -t 80
+exits 'the slowest link, Gen1 x2, carries 0.5 GB/s' 0
+SIM_LINK=1x2 SIM_RATES=$slow,pinned.d2h=0.39 run -s 1M -t 80
+is 'and a little less is too little' "$(cat "$tmp/err")" 'dma_bandwidth: --min-efficiency 80: GPU 0 D2H pinned 0.4 GB/s is 78.00 % of 0.5 GB/s'
 SIM_RATES='pinned.h2d=51.1999,pinned.d2h=60' run -s 64M -t 80
 err 'never "80.00 % is below 80"' 'GPU 0 H2D pinned 51\.2 GB/s is 79\.9998[0-9]* % of 64 GB/s$'
 # A link that nothing was copied over may be idle: nothing is said of it.
