@@ -99,13 +99,13 @@ is 'csv: notes on stderr' "$(cat "$tmp/err")" \
 SIM_JITTER=0.3 run -s 64K -i 1
 lacks 'one sample does not spread' '^note:'
 
-for case in 35,2 10,0 0,1 9,1; do
+for case in 35,2 10,0 100,0 0,1 9,1; do
   SIM_BUSY=$case run -s 64K -i 1 -w 0
   others=${case#*,}
   is "busy $case" "$(grep '^note:' "$tmp/out")" \
     "note: the GPU was in use before the run (utilisation ${case%,*} %, $others other process$([ "$others" = 1 ] || echo es)): repeat when it is idle"
 done
-for case in 9,0 0,0; do
+for case in 9,0 0,0 101,0; do
   SIM_BUSY=$case run -s 64K -i 1 -w 0
   lacks "not busy: $case" '^note:'
 done

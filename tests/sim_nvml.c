@@ -110,7 +110,7 @@ int nvmlDeviceGetCpuAffinity(struct device *device, unsigned size, unsigned long
 int nvmlDeviceGetUtilizationRates(struct device *device, unsigned gpu_and_memory[2]) {
     (void)device;
     gpu_and_memory[0] = getenv("SIM_BUSY") ? (unsigned)atoi(getenv("SIM_BUSY")) : 0;
-    gpu_and_memory[1] = 0;
+    gpu_and_memory[1] = 101; /* nobody is to look at it */
     return answer("nvmlDeviceGetUtilizationRates");
 }
 
