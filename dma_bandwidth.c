@@ -1307,14 +1307,16 @@ static void fail_size(const struct bench *b, enum kind kind, size_t bytes, const
                 strcpy(row->cell[k].why, why);
 }
 
-/* Returns whether the host has no room for `buffers` buffers of `bytes`; then `why` gets a sentence. It is
- * asked anew each time, since what was got before has been written and counts. */
-static bool no_room(size_t bytes, size_t buffers, const char *doing, char why[WHY]) {
+static const char smaller[] = "smaller --sizes";
+
+/* Returns whether the host has no room for `buffers` buffers of `bytes`; then `why` gets a sentence that ends with what
+ * to try. It is asked anew each time, since what was got before has been written and counts. */
+static bool no_room(size_t bytes, size_t buffers, const char *doing, const char *try, char why[WHY]) {
     struct room room = host_room();
     if (buffers == 0 || (room.bytes > host_reserve && bytes <= (room.bytes - host_reserve) / buffers)) return false;
-    snprintf(why, WHY, "%s: %zu MB are needed%s and %zu MB kept back, %zu MB are left (%s); try smaller --sizes", doing,
+    snprintf(why, WHY, "%s: %zu MB are needed%s and %zu MB kept back, %zu MB are left (%s); try %s", doing,
              (bytes * buffers + MIB - 1) / MIB, buffers > 1 ? " with the other buffers of that size" : "",
-             host_reserve / MIB, room.bytes / MIB, room.source);
+             host_reserve / MIB, room.bytes / MIB, room.source, try);
     return true;
 }
 
@@ -1328,7 +1330,7 @@ static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buf
     for (size_t n = largest_size(b->opt, limit); n && !interrupted; n = largest_size(b->opt, n - 1)) {
         snprintf(doing, sizeof doing, "allocating %s of %s memory", size_label(n, size),
                  kind == PINNED ? "pinned host" : buffer->memory->choice.name);
-        if (!no_room(n, buffers, doing, why)) {
+        if (!no_room(n, buffers, doing, smaller, why)) {
             if (!cuda_failed(get_memory(buffer->memory, &buffer->at, n), doing, why)) {
                 buffer->bytes = n;
                 if (kind != DEVICE && !buffer->memory->registered) in_slices(fill, buffer->at, 0, n);
@@ -1363,6 +1365,14 @@ static void count_small_pages(struct gpu *gpu, const void *at, size_t bytes) {
     if (whole > huge && whole - huge > gpu->huge_missing) gpu->huge_missing = whole - huge;
 }
 
+/* Starts the threads of staged copies where the host has room for their buffers. Returns false on failure: why in
+ * `why`. */
+static bool start_stagers(struct bench *b, int threads, bool direct, char why[WHY]) {
+    return !no_room((size_t)threads * 2 * CHUNK, !direct, "allocating the buffers of staged copies", "fewer --threads",
+                    why) &&
+           staged_start(&b->staged, b->gpu->index, threads, direct, why);
+}
+
 /* Gets all buffers, and starts the threads of staged copies. */
 static void get_buffers(const struct run *run, struct bench *b) {
     struct buffer *buffers = b->buffers;
@@ -1375,8 +1385,7 @@ static void get_buffers(const struct run *run, struct bench *b) {
     if (!b->words) cuda_failed(cudaErrorMemoryAllocation, "preparing the data check", b->gpu->why);
     if (buffers[PINNED].bytes && b->opt->pin->huge)
         count_small_pages(b->gpu, buffers[PINNED].at, buffers[PINNED].bytes);
-    if (buffers[PINNED].bytes && b->opt->pin->staged &&
-        !staged_start(&b->staged, b->gpu->index, run->threads, false, why)) {
+    if (buffers[PINNED].bytes && b->opt->pin->staged && !start_stagers(b, run->threads, false, why)) {
         for (int i = 0; i < b->opt->nsizes; i++) fail_size(b, PINNED, b->opt->sizes[i], why);
         note_if_lost(b->gpu, why);
     }
@@ -1631,9 +1640,9 @@ static void measure_uses(struct bench *b, const struct way *way, void *host, cha
     struct explanation *e = &b->gpu->explanation;
     struct remedy *remedy = &e->remedies[e->nremedies - 1];
     struct transfer t = {b->buffers[DEVICE].at, host, 0, e->bytes};
-    bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes)), verify = !b->opt->no_verify;
-    if (verify && way->memory->pinned) spoil_target(b, t, why);
-    else if (verify) cuda_failed(copy_words(b, 0, e->bytes, true), "preparing the data check", why);
+    bool verify = !b->opt->no_verify;
+    if (verify) spoil_target(b, t, why);
+    bool fresh = !way->direct && (way->memory->pinned || drop_pages(host, e->bytes));
     if (why[0] || interrupted) return;
     double seconds =
         (double)e->bytes / time_copy(b, way->copy, t, why) / 1e9 + (way->memory->pinned ? remedy->cost_s : 0);
@@ -1660,12 +1669,12 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
     snprintf(remedy->method, sizeof remedy->method, threaded ? "%s by %d thread%s" : "%s", way->name, threads,
              threads == 1 ? "" : "s");
     double start = now();
-    bool got = lent || (!no_room(e->bytes, 1, remedy->method, why) &&
+    bool got = lent || (!no_room(e->bytes, 1, remedy->method, smaller, why) &&
                         !cuda_failed(get_memory(way->memory, &host, e->bytes), remedy->method, why));
     if (got && way->memory->pinned) remedy->pinned = e->bytes;
     if (remedy->pinned) remedy->cost_s = now() - start;
     start = now();
-    if (got && threaded && staged_start(&b->staged, b->gpu->index, threads, way->direct, why)) {
+    if (got && threaded && start_stagers(b, threads, way->direct, why)) {
         remedy->pinned = way->direct ? 0 : (size_t)threads * 2 * CHUNK;
         remedy->cost_s = now() - start;
     }
@@ -1683,7 +1692,7 @@ static void measure_way(struct bench *b, const struct way *way, int threads) {
  * there is no memory for it. */
 static double memcpy_rate(const struct bench *b, char why[WHY]) {
     size_t n = b->gpu->explanation.bytes < wake_bytes ? b->gpu->explanation.bytes : wake_bytes;
-    bool room = !no_room(n, 1, "memcpy by one core", why);
+    bool room = !no_room(n, 1, "memcpy by one core", smaller, why);
     void *to = room ? malloc(n) : NULL;
     double best = NAN;
     if (room && !to) cuda_failed(cudaErrorMemoryAllocation, "memcpy by one core", why);
@@ -1828,7 +1837,7 @@ static void explain_system(const struct run *run, const struct explanation *e, s
         snprintf(text, WHY, ", %.1f GB/s by one: %s", one,
                  threads > 1.3 * one  ? "they overlap here"
                  : one < 0.8 * pinned ? "as if the driver made them wait for each other"
-                                      : "they gain nothing");
+                                      : "they gain little");
     set_figure(&f[0], "threads_h2d_gbps", threads, "%.1f GB/s for pageable H2D by %d threads at once%s", threads,
                run->threads, text);
     page_policy(policy);
@@ -1857,7 +1866,7 @@ static double remedy_seconds(const struct explanation *e, const struct remedy *r
  * fastest, what it gains, and what it costs. "" where that can't be told. */
 static const char *advise(const struct explanation *e, double copies, char out[WHY]) {
     const struct remedy *best = e->remedies;
-    const char *when = copies > 1 ? "Copied again and again" : "Copied once";
+    const char *when = copies > 1 ? "Copied to the GPU again and again" : "Copied to the GPU once";
     out[0] = 0;
     for (const struct remedy *remedy = e->remedies; remedy < e->remedies + e->nremedies; remedy++)
         if (remedy_seconds(e, remedy, copies) < remedy_seconds(e, best, copies)) best = remedy;
@@ -1919,7 +1928,8 @@ static void put(FILE *out, const char *text, const struct escapes *escapes) { pu
 /* Writes a GPU's name as headings have it, at most `most` characters of it. */
 static void put_name(FILE *out, const struct run *run, const struct gpu *gpu, const struct escapes *escapes, int most) {
     put_some(out, gpu->name, escapes, most);
-    if (run->visible > 1 && !gpu->total) fprintf(out, " (GPU %d, %s)", gpu->index, gpu->bus_id);
+    if (run->visible > 1 && !gpu->total)
+        fprintf(out, " (GPU %d%s%s)", gpu->index, gpu->bus_id[0] ? ", " : "", gpu->bus_id);
 }
 
 /* Writes how pinned memory was got into `out` and returns it. */
@@ -2106,7 +2116,7 @@ static void note_settings(struct notes *to, const struct run *run, const struct 
     if (opt->pin != pin_methods)
         note(to, "pinned memory from %s (--pin %s)", pin_label(run, text), opt->pin->choice.name);
     if (opt->bidir && summarize(run, gpu, &directions[BID]).mean[PAGEABLE] < 1.2 * fmax(rate[0], rate[1]))
-        note(to, "BiD pageable is no faster than one direction, as if the driver copied one call after the other");
+        note(to, "BiD pageable is hardly faster than one direction, as if the driver copied one call after the other");
     if (opt->no_verify) note(to, "the data that arrived was not checked (--no-verify)");
     if (gpu->huge_missing)
         note(to,
@@ -3159,9 +3169,11 @@ static void write_files(struct run *run, struct options *opt, bool are_json) {
 
 /* Writes the prose of a format that has no place for it to stderr, where failures were told already. */
 static void put_prose(const struct run *run) {
-    static const char lead[] = PROGRAM ": note: ";
+    char lead[64];
     for (const struct gpu *gpu = run->gpus; gpu < run->gpus + run->ngpus; gpu++) {
+        snprintf(lead, sizeof lead, PROGRAM ": GPU %d: note: ", gpu->index);
         put_notes((struct notes){stderr, lead, lead, "\n", &text_escapes, 0}, run, gpu, false);
+        if (gpu->explanation.bytes && run->ngpus > 1) complain("GPU %d: --explain:", gpu->index);
         put_explanation(stderr, run, gpu, false);
     }
 }
@@ -3273,7 +3285,7 @@ static enum exit_code judge_efficiency(const struct run *run) {
             if (isnan(percent)) {
                 complain("--min-efficiency %g: GPU %d %s can't be judged, %s", minimum, gpu->index, directions[d].name,
                          gpu->why[0]    ? "the GPU failed"
-                         : isnan(limit) ? "the link's limit is not known"
+                         : isnan(limit) ? "what GPU and slot can do is not known"
                                         : "the pinned rate is not known");
                 status = FAILED;
                 continue;
@@ -3374,6 +3386,9 @@ static enum exit_code find_gpus(struct run *run, const struct options *opt) {
     return DONE;
 }
 
+/* Returns a text, "-" for an empty one. */
+static const char *or_dash(const char *text) { return *text ? text : "-"; }
+
 /* Prints the GPUs with what they are connected by; an idle link may show less than it can do. Returns
  * FAILED if one can't be looked at. */
 static enum exit_code list_gpus(struct run *run) {
@@ -3386,7 +3401,8 @@ static enum exit_code list_gpus(struct run *run) {
         if (run->opt->format->row) {
             printf("%d  ", gpu->index);
             put(stdout, gpu->name, &text_escapes);
-            printf("  %s  %s  %s", gpu->uuid, gpu->bus_id, link_label(below ? &best : &gpu->link, max));
+            printf("  %s  %s  %s", or_dash(gpu->uuid), or_dash(gpu->bus_id),
+                   link_label(below ? &best : &gpu->link, max));
             if (below) printf(" (now %s)", link_label(&gpu->link, link));
             putchar('\n');
         }

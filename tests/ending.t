@@ -18,7 +18,7 @@ whole() {
   markdown) echo "$last" | grep -Eq "^- $counted$" ;;
   csv)
     awk -F, 'NR == 1 { n = NF } NF != n { bad = 1 } END { exit bad || NR < 2 || NR > 40 }' "$tmp/out" &&
-      [ -z "$(tail -c 1 "$tmp/out")" ] && grep -Eq "^dma_bandwidth: note: $counted$" "$tmp/err"
+      [ -z "$(tail -c 1 "$tmp/out")" ] && grep -Eq "^dma_bandwidth: GPU [0-9]*: note: $counted$" "$tmp/err"
     ;;
   json) echo "$last" | grep -Eq "^{\"tool\".*\"notes\":\[\"$counted\"\].*\"status\":\"interrupted\",\"exit_status\":130,\"error\":null}$" ;;
   svg) [ "$last" = '</svg>' ] ;;

@@ -95,7 +95,7 @@ is 'which cell spreads most' "$(grep '^note:' "$tmp/out")" \
   'note: 3 cells spread over 10 % of the mean, 64KB D2H pageable most (22 %): quiet the host or raise --iters above 2'
 SIM_JITTER=0.2 run -s 64K -i 2 -w 0 -f csv
 is 'csv: notes on stderr' "$(cat "$tmp/err")" \
-  'dma_bandwidth: note: 3 cells spread over 10 % of the mean, 64KB D2H pageable most (22 %): quiet the host or raise --iters above 2'
+  'dma_bandwidth: GPU 0: note: 3 cells spread over 10 % of the mean, 64KB D2H pageable most (22 %): quiet the host or raise --iters above 2'
 SIM_JITTER=0.3 run -s 64K -i 1
 lacks 'one sample does not spread' '^note:'
 
@@ -114,7 +114,7 @@ out 'utilisation that is not told' '\(utilisation 0 %, 2 other processes\)'
 
 # BiD: pageable copies that do not overlap get a word.
 SIM_RATES='pageable.h2d=10,pageable.d2h=10' run -s 1M -b -i 1 -w 0
-out 'BiD pageable at 10 GB/s' '^note: BiD pageable is no faster than one direction, as if the driver copied one call after the other$'
+out 'BiD pageable at 10 GB/s' '^note: BiD pageable is hardly faster than one direction, as if the driver copied one call after the other$'
 run -s 1M -i 1 -w 0
 lacks 'not without BiD' '^note:'
 

@@ -138,6 +138,13 @@ SIM_FAIL=cudaGetDeviceProperties:2 run -l
 exits '--list with one that can not be looked at' 1
 err 'it is named' '^dma_bandwidth: GPU 1: cudaGetDeviceProperties: cudaErrorUnknown'
 is 'the others are listed' "$(grep -c 'PCIe Gen5' "$tmp/out")" 2
+out 'a dash for what is not known' '^1  GPU 1  -  -  PCIe \(unknown\)'
+
+# Prose beside CSV says which GPU it is about.
+SIM_GPUS=2 SIM_LINK='5x16;5x16/1x4' SIM_RATES='pageable.h2d=1;pageable.h2d=0.5,pageable.d2h=0.5,pinned.h2d=0.9,pinned.d2h=0.9' \
+  run -s 1M -i 1 -w 0 -d all -f csv -x -T 1
+is "CSV's notes" "$(grep -o '^dma_bandwidth: GPU .*: note: the link ran at Gen. x[0-9]*' "$tmp/err")" 'dma_bandwidth: GPU 1: note: the link ran at Gen1 x4'
+is "CSV's --explain" "$(grep -o '^dma_bandwidth: GPU .*--explain:$' "$tmp/err" | tr '\n' ' ')" 'dma_bandwidth: GPU 0: --explain: dma_bandwidth: GPU 1: --explain: '
 
 # --parallel without --device measures one GPU, and says so where there are more.
 SIM_GPUS=2 run -p -s 64K -i 1 -w 0

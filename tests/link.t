@@ -41,6 +41,12 @@ for max in '' nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetMaxPcieLinkWidth; 
     lacks "SIM_LINK=$link ${max:-maximum known}: no note" '^note:'
   done
 done
+# Copies that wake it: one where it is at its best at once, ten at the most.
+for case in 5x16:1 5x16/1x16:10 1x16,1x16,5x16:1; do
+  rm -f "$tmp/order"
+  SIM_ORDER=$tmp/order SIM_LINK=${case%:*} run -s 1M -i 1 -w 0 -n
+  is "copies that wake ${case%:*}, and the cell's" "$(grep -c 'copy-begin h2d pinned' "$tmp/order")" $((${case#*:} + 1))
+done
 # One that wakes up: one link in one report, though the maximum is not known.
 SIM_NVML_FAIL=nvmlDeviceGetMaxPcieLinkGeneration SIM_LINK=1x16,5x16 run -s 16M
 out 'a link that wakes up' '^Link: PCIe Gen5 x16$'
@@ -158,7 +164,7 @@ exits 'half a link' 4
 for call in nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMaxPcieLinkGeneration; do
   SIM_NVML_FAIL=$call SIM_LINK=5x16/5x8 SIM_RATES='pinned.h2d=28,pinned.d2h=28' run -s 64M -t 80
   exits "$call fails" 1
-  err "$call fails: it is told" "GPU 0 H2D can't be judged, the link's limit is not known"
+  err "$call fails: it is told" "GPU 0 H2D can't be judged, what GPU and slot can do is not known"
 done
 # What is a little less is shown as less.
 slow=pageable.h2d=0.2,pageable.d2h=0.2,pinned.h2d=0.45
@@ -180,7 +186,7 @@ exits 'BiD is not judged' 0
 no_err 'BiD is not judged'
 SIM_NVML_FAIL=nvmlInit_v2 run -s 1M -t 1
 exits 'no known limit is no pass' 1
-err 'and says so' "GPU 0 H2D can't be judged, the link's limit is not known"
+err 'and says so' "GPU 0 H2D can't be judged, what GPU and slot can do is not known"
 out 'after the measuring' '^ 1MB    D2H '
 SIM_LINK=3x1 run -s 1M -t 1
 exits 'a limit that rates exceed is no pass' 1

@@ -194,6 +194,18 @@ measured 'nothing is refused where nothing is known'
 with "$available" '0::/' -s 64K 69M
 out 'a size that is refused costs its own rows only' '^ 64KB   D2H     14\.60 GB/s  46\.75 GB/s'
 
+# The buffers of staged copies, 4 MB for each thread, want room too: 34 threads fit, with two buffers of 64 KB got before.
+with "$available" '0::/' -s 64K -m staged -T 34
+exits '200 MB available, 34 threads' 0
+with "$available" '0::/' -s 64K -m staged -T 35
+exits '200 MB available, 35 threads' 1
+is '35 threads: what, and what is left' "$(cat "$tmp/err")" \
+  'dma_bandwidth: GPU 0: allocating the buffers of staged copies: 140 MB are needed and 64 MB kept back, 200 MB are left (available memory); try fewer --threads'
+out 'pageable memory is measured' '^ 64KB   D2H     14\.60 GB/s           -'
+with "$available" '0::/' -s 64K -x -T 35
+err 'so do those of --explain' '^dma_bandwidth: GPU 0: --explain: staged by 35 threads: allocating the buffers of staged copies: 140 MB are needed'
+out 'the rest of it is measured' '^pinned: 2 MB pages, registered +54\.7'
+
 # Version 2: limit 400 MB, used 300 MB, of which 200 MB are page cache: 300 MB are left.
 groups
 echo $((400 * MB)) >"$group/a/memory.max"

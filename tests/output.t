@@ -216,7 +216,7 @@ fi
 rm -f ./*
 for format in csv svg; do
   SIM_BUSY=35,2 run -s 64K -i 1 -w 0 -x -T 1 -f $format
-  err "$format: notes on stderr" '^dma_bandwidth: note: the GPU was in use before the run \(utilisation 35 %, 2 other processes\): repeat when it is idle$'
+  err "$format: notes on stderr" '^dma_bandwidth: GPU 0: note: the GPU was in use before the run \(utilisation 35 %, 2 other processes\): repeat when it is idle$'
   err "$format: and What helps" '^--- What helps ---$'
 done
 run -s 64K -i 1 -w 0 -n -x -T 1 -o x.csv -o x.svg
