@@ -1245,10 +1245,9 @@ static bool prepare_cell(struct bench *b) {
     return b->opt->no_verify || spoil_target(b, t, cell->why);
 }
 
-/* After a failure: if the next call fails too, the context is dead, and the GPU keeps the reason.
- * CUDA's documentation calls such errors sticky. */
+/* After a failure: if the next call fails too, the context is dead, and the GPU keeps the reason. CUDA's
+ * documentation calls such errors sticky; others, such as being out of memory, leave later calls alone. */
 static void note_if_lost(struct gpu *gpu, const char *why) {
-    cudaGetLastError();
     if (cudaDeviceSynchronize() != cudaSuccess && !gpu->why[0]) strcpy(gpu->why, why);
 }
 
@@ -1336,7 +1335,6 @@ static void get_buffer(struct bench *b, enum kind kind, size_t limit, size_t buf
                 if (kind != DEVICE && !buffer->memory->registered) in_slices(fill, buffer->at, 0, n);
                 return;
             }
-            cudaGetLastError(); /* out of memory does not stick */
             if (kind == PINNED && strcmp(host_kind(), "WSL2") == 0)
                 strncat(why, "; WSL2 caps pinned memory", WHY - strlen(why) - 1);
         }

@@ -140,7 +140,6 @@ static struct {
 } sim = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static __thread int current;
-static __thread cudaError_t last_error;
 
 static const struct {
     cudaError_t error;
@@ -284,9 +283,8 @@ static cudaError_t enter(const char *call, int device) {
     return error != cudaSuccess ? error : sim.devices[device].sticky;
 }
 
-/* Every call ends here. Keeps an error as the thread's last one. */
+/* Every call ends here. */
 static cudaError_t leave(cudaError_t error) {
-    if (error != cudaSuccess) last_error = error;
     pthread_mutex_unlock(&sim.lock);
     return error;
 }
@@ -395,14 +393,6 @@ cudaError_t cudaSetDevice(int device) {
     if (error == cudaSuccess || error == sim.devices[device].sticky) current = device;
     if (error == cudaSuccess) note("SIM_ORDER", "gpu %d setdevice\n", device);
     return leave(error);
-}
-
-cudaError_t cudaGetLastError(void) {
-    pthread_mutex_lock(&sim.lock);
-    cudaError_t error = sim.devices[current].sticky ? sim.devices[current].sticky : last_error;
-    pthread_mutex_unlock(&sim.lock);
-    last_error = cudaSuccess;
-    return error;
 }
 
 const char *cudaGetErrorName(cudaError_t error) {
