@@ -41,6 +41,8 @@ for max in '' nvmlDeviceGetMaxPcieLinkGeneration nvmlDeviceGetMaxPcieLinkWidth; 
     lacks "SIM_LINK=$link ${max:-maximum known}: no note" '^note:'
   done
 done
+SIM_LINK=5x16/4x8 SIM_RATES='pinned.h2d=14,pinned.d2h=14,pageable.h2d=5,pageable.d2h=5' run -s 1M -i 1 -w 0 -f json
+out 'JSON: the limit is that of the link as it is' '"link":\{"kind":"pcie","gen":4,"width":8,"max_gen":5,"max_width":16,"limit_gbps":16\}'
 # Copies that wake it: one where it is at its best at once, ten at the most.
 for case in 5x16:1 5x16/1x16:10 1x16,1x16,5x16:1; do
   rm -f "$tmp/order"
