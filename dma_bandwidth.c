@@ -3417,32 +3417,36 @@ static void free_run(struct run *run) {
         for (int i = 0; gpu->rows && i < run->nrows * KINDS; i++) free(gpu->rows[i / KINDS].cell[i % KINDS].samples);
         free(gpu->rows);
     }
+    free(run);
 }
 
 /* Lists or measures the GPUs. Returns the exit status. */
 static enum exit_code run_options(struct options *opt) {
     time_t seconds = time(NULL);
-    static struct run run; /* 600 KB: too much for a small stack */
-    run.opt = opt;
-    run.begun = now();
-    int ncpus = own_cpus(&run.cpus);
-    run.ndirections = opt->bidir ? 3 : 2;
-    run.nrows = opt->list ? 0 : opt->nsizes * run.ndirections;
-    run.threads = opt->threads ? opt->threads : ncpus < 1 ? 1 : ncpus < MOST_THREADS ? ncpus : MOST_THREADS;
-    run.label_width = widest_label(opt);
-    run.progress.wanted = !opt->quiet && isatty(2) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
-    gethostname(run.host, sizeof run.host - 1);
-    cpu_name(run.cpu);
-    strftime(run.time, sizeof run.time, "%Y-%m-%dT%H:%M:%SZ", gmtime(&seconds));
-    read_versions(&run.runtime, &run.driver);
-    nvml_open(&run);
-    run.status = try_outputs(&run, opt);
-    if (run.status != DONE) opt->noutputs = 0; /* none is touched then */
-    if (run.status == DONE) run.status = find_gpus(&run, opt);
-    if (run.status == DONE) run.status = opt->list ? list_gpus(&run) : measure(&run);
-    write_outputs(&run, opt);
-    free_run(&run);
-    return run.status;
+    struct run *run = calloc(1, sizeof *run); /* 600 KB: too much for a small stack */
+    if (!run) complain("no memory for the run");
+    if (!run) return FAILED;
+    run->opt = opt;
+    run->begun = now();
+    int ncpus = own_cpus(&run->cpus);
+    run->ndirections = opt->bidir ? 3 : 2;
+    run->nrows = opt->list ? 0 : opt->nsizes * run->ndirections;
+    run->threads = opt->threads ? opt->threads : ncpus < 1 ? 1 : ncpus < MOST_THREADS ? ncpus : MOST_THREADS;
+    run->label_width = widest_label(opt);
+    run->progress.wanted = !opt->quiet && isatty(2) && getenv("TERM") && strcmp(getenv("TERM"), "dumb") != 0;
+    gethostname(run->host, sizeof run->host - 1);
+    cpu_name(run->cpu);
+    strftime(run->time, sizeof run->time, "%Y-%m-%dT%H:%M:%SZ", gmtime(&seconds));
+    read_versions(&run->runtime, &run->driver);
+    nvml_open(run);
+    run->status = try_outputs(run, opt);
+    if (run->status != DONE) opt->noutputs = 0; /* none is touched then */
+    if (run->status == DONE) run->status = find_gpus(run, opt);
+    if (run->status == DONE) run->status = opt->list ? list_gpus(run) : measure(run);
+    write_outputs(run, opt);
+    enum exit_code status = run->status;
+    free_run(run);
+    return status;
 }
 
 /* Prints the versions of program, CUDA runtime and driver. */

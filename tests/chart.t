@@ -98,6 +98,7 @@ for block, part in zip(blocks, parts):
     helps = names.index("D2H new") - 2 if "D2H new" in names else None
     tables = block["columns"][:helps]
     assert [c["name"] for c in tables] == list(part["summary"])
+    assert [near(c["x"], 96 + i * 544 / len(tables)) for i, c in enumerate(tables)] == [True] * len(tables), [c["x"] for c in tables]
     for column in tables:
         (x0, first), _, (x1, end) = column["ticks"]
         assert first == 0 and near(x0, column["x"]) and near(column["ticks"][1][0], (x0 + x1) / 2), column["ticks"]
@@ -148,6 +149,7 @@ for block, part in zip(blocks, parts):
         shown = block["columns"][helps:]
         helps_of = part["explain"]["helps"]
         assert [c["name"] for c in shown] == ["H2D", "D2H", "D2H new"]
+        assert [near(c["x"], 272 + i * 368 / 3) for i, c in enumerate(shown)] == [True] * 3, [c["x"] for c in shown]
         assert [t for _, t in block["labels"][len(names):]] == [h["method"] for h in helps_of]
         for column, key in zip(shown, ("h2d_gbps", "d2h_gbps", "d2h_fresh_gbps")):
             (x0, _), _, (x1, end) = column["ticks"]
@@ -155,7 +157,7 @@ for block, part in zip(blocks, parts):
             there = [h for h in helps_of if h[key] is not None]
             assert len(column["bars"]) == len(there)
             for bar, h in zip(column["bars"], there):
-                assert near(bar["width"], max(1, h[key] / end * (x1 - x0))), (bar, h)
+                assert near(bar["x"], x0) and near(bar["width"], max(1, h[key] / end * (x1 - x0))), (bar, h)
                 assert bar["kind"] == ("pinned" if h["method"].startswith("pinned: ") else "pageable"), (bar, h)
 P
 

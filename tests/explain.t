@@ -103,7 +103,8 @@ done
 SIM_STAGE=5 SIM_RATES='pageable.h2d=10,pageable.d2h=8,pinned.h2d=50,pinned.d2h=40' run -s 16M -x -T 2 -i 1 -w 0
 # row NAME: the figures behind a row's name.
 row() { sed -n "s/^$1  *//p" "$tmp/out"; }
-out 'sizes' "^16MB of malloc'd data +H2D +D2H +D2H new +pinned +once\$"
+out 'sizes' "^16MB of malloc'd data                    H2D     D2H  D2H new   pinned     once\$"
+out 'columns' '^cudaMemcpy                              10\.0     8\.0      8\.0        -        -$'
 is 'cudaMemcpy' "$(row cudaMemcpy | tr -s ' ')" '10.0 8.0 8.0 - -'
 is '2 MB pages' "$(row 'cudaMemcpy, 2 MB pages' | tr -s ' ')" '10.0 8.0 8.0 - -'
 is 'register, copy, unregister' "$(row 'register, copy, unregister' | tr -s ' ')" '50.0 40.0 40.0 - -'

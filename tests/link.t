@@ -149,6 +149,9 @@ grep -q '"status":"below minimum"' "$tmp/out"
 ok 'JSON says so'
 SIM_RATES='pinned.h2d=32,pinned.d2h=32' run -s 1M -t 50
 exits 'half of the limit is 50 %' 0
+SIM_RATES='pinned.h2d=32,pinned.d2h=32' run -s 32000000B -i 1 -w 0 -t 50 -f json
+exits 'exactly half, 32,000,000 bytes in 1 ms' 0
+out 'exactly half: the figure' '"pinned_percent":50,'
 SIM_RATES='pinned.h2d=31.9,pinned.d2h=32' run -s 1M -t 50
 exits 'a little less is not' 4
 SIM_RATES='pinned.h2d=63.99,pinned.d2h=63.99' run -s 1M -t 99.9
@@ -166,7 +169,8 @@ exits 'half a link' 4
 for call in nvmlDeviceGetMaxPcieLinkWidth nvmlDeviceGetMaxPcieLinkGeneration; do
   SIM_NVML_FAIL=$call SIM_LINK=5x16/5x8 SIM_RATES='pinned.h2d=28,pinned.d2h=28' run -s 64M -t 80
   exits "$call fails" 1
-  err "$call fails: it is told" "GPU 0 H2D can't be judged, what GPU and slot can do is not known"
+  is "$call fails: it is told" "$(cat "$tmp/err")" "dma_bandwidth: --min-efficiency 80: GPU 0 H2D can't be judged, what GPU and slot can do is not known
+dma_bandwidth: --min-efficiency 80: GPU 0 D2H can't be judged, what GPU and slot can do is not known"
 done
 # What is a little less is shown as less.
 slow=pageable.h2d=0.2,pageable.d2h=0.2,pinned.h2d=0.45

@@ -83,6 +83,8 @@ if [ -f "$libc" ] && [ -z "$asan" ]; then
   done
   FAIL_LIBC=hugepage:2 LD_PRELOAD=$libc run -i 1 -w 0 -s 8M -m huge # the first is the simulated GPU's memory
   out 'huge pages of other memory do not count' 'put 8 MB of'
+  FAIL_LIBC=hugepage:all LD_PRELOAD=$libc run -i 1 -w 0 -s 0.6 -m huge -x -T 1 -n
+  out 'the most of all buffers: 308 pages of the first, 256 of the others' 'put 616 MB of'
   FAIL_LIBC=hugepage:all LD_PRELOAD=$libc SIM_PIN_LIMIT=0 run -i 1 -w 0 -s 3M -x -T 1
   out 'told of what was written only' 'put 4 MB of'
   FAIL_LIBC=hugepage:all LD_PRELOAD=$libc SIM_MEM=1 run -i 1 -w 0 -s 3M -x -T 1
