@@ -32,6 +32,22 @@ for format in $formats; do
   golden "unknown.$format"
 done
 
+# --explain. What takes real time is masked: memcpy, pinning, and D2H into memory that was just pinned.
+for format in text markdown json svg; do
+  SIM_STAGE=5 run -s 16M -i 1 -w 0 -x -T 2 -f "$format"
+  if grep -q 'into small ones' "$tmp/out" "$tmp/err"; then
+    skip "golden: explain.$format" 'the kernel gives no 2 MB pages'
+    continue
+  fi
+  sed -E -e '/transparent huge pages are set to/d; s/"page_policy":[^,]*/"page_policy":POLICY/' \
+    -e 's/[0-9.]+ (GB\/s for memcpy by one core).*/N \1/; s/[0-9.]+ (s per GB for cuda[^:]*).*/N \1/; s/ [0-9]+\.[0-9]{3} s/ N s/' \
+    -e '/pinned: /s/ +[0-9.]+( \|)?( +16MB)/ NEW\1\2/; s/<rect class="pinned" x="517\.3" (y="[0-9.]*").*/NEW \1/' \
+    -e 's/("(memcpy_gbps|[a-z_]*per_gb|[a-z_]*after_copies|cost_s)":)[^,}]*/\1N/g' \
+    -e 's/("method":"pinned: [^}]*"d2h_fresh_gbps":)[^,]*/\1NEW/g' "$tmp/out" >"$tmp/shown"
+  mv "$tmp/shown" "$tmp/out"
+  golden "explain.$format"
+done
+
 # Names from outside, whatever bytes they hold.
 cat >"$tmp/names.py" <<'P'
 """names.py FOLDER...: in each, the reports name.* and list, the output of --list, hold the name in the file wanted as far
