@@ -8,6 +8,7 @@ tmp=$(mktemp -d) || exit 1
 trap 'log_json; log_files; rm -rf "$tmp"' EXIT
 trap 'exit 1' PIPE # prove was stopped
 count=0
+export LC_ALL=C # ranges such as [a-z] depend on it
 asan=$(ldd "$SIM" 2>/dev/null | grep asan) # not empty: built with AddressSanitizer
 export asan
 for variable in $(env | sed -n 's/^\(SIM_[A-Z0-9_]*\)=.*/\1/p'); do unset "$variable"; done
