@@ -23,6 +23,9 @@ SIM_RUNTIME=12090 SIM_DRIVER=12080
 export SIM_RUNTIME SIM_DRIVER
 run -V
 out 'version of the runtime' '^CUDA runtime 12\.9$'
+SIM_RUNTIME=0 run -V
+out "a runtime that does not tell: the headers' version" '^CUDA runtime 1[1-9]\.[0-9]$'
+run -V
 out 'version of the driver' '^CUDA driver  12\.8$'
 for format in text json csv markdown svg; do
   SIM_DRIVER=0 run -f $format

@@ -4,12 +4,6 @@
 formats='text markdown csv json svg'
 odd='Odd "name" \back|pipe, <b>&amp; *a* _b_ `c` [d] #1 ~x é 显卡'
 
-# mask: what differs from run to run and machine to machine.
-mask() {
-  sed -e 's/"host":[^,]*,"time":"[^"]*","duration_s":[^,]*,"cpu":.*,"cuda_runtime":"[^"]*","cuda_driver":"[^"]*"/MASKED/' \
-    -e 's/"driver_release":"[^"]*"/"driver_release":"RELEASE"/; s/"threads":[0-9]*,"unt/"threads":THREADS,"unt/' \
-    -e "s/^$(uname -n),/HOST,/; s/20[0-9][0-9]-[0-9][0-9]-[0-9][0-9], median/DATE, median/"
-}
 # golden NAME: the last run's output is that of tests/golden/NAME. GOLDEN_WRITE=1 writes it instead.
 golden() {
   mask <"$tmp/out" >"$tmp/masked"

@@ -78,6 +78,13 @@ fields() {
     { for (i = 1; i <= n; i++) printf "%s%s", (i > 1 ? " " : ""), $at[want[i]]; print "" }' "${csv:-$tmp/out}"
 }
 
+# mask: a filter that hides what differs from run to run and machine to machine.
+mask() {
+  sed -e 's/"host":[^,]*,"time":"[^"]*","duration_s":[^,]*,"cpu":.*,"cuda_runtime":"[^"]*","cuda_driver":"[^"]*"/MASKED/' \
+    -e 's/"driver_release":"[^"]*"/"driver_release":"RELEASE"/; s/"threads":[0-9]*,"unt/"threads":THREADS,"unt/' \
+    -e "s/^$(uname -n),/HOST,/; s/20[0-9][0-9]-[0-9][0-9]-[0-9][0-9], median/DATE, median/"
+}
+
 # ok NAME [EXPECTED]: passes if the command before it succeeded. If not, says what was expected and what came, on
 # stderr and in one write: prove shows it as it is, and tests that run at the same time do not mix.
 ok() {

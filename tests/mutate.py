@@ -27,7 +27,7 @@ SOURCE = open(os.path.join(TOP, "dma_bandwidth.c"), encoding="utf-8").read()
 OPERATORS = {"==": "!=", "!=": "==", "<=": "<", ">=": ">", "<": "<=", ">": ">=", "&&": "||", "||": "&&", "+": "-",
              "-": "+", "*": "/", "/": "*", "++": "--", "+=": "-=", "true": "false", "false": "true", "!": ""}
 # Quick ones first. The tests of the Makefile, of random command lines and under valgrind cost too much here.
-TESTS = ("sizes usage link figures data formats memory staged gpus order explain driver chart schema help output "
+TESTS = ("sizes usage whole link figures data formats memory staged gpus order explain driver chart schema help output "
          "surroundings ending faults table").split()
 QUICK = TESTS[:TESTS.index("driver")]  # with the sanitizers, which slow a test down
 # What nobody can notice is not drawn: a message of one character, an array that is a little longer, va_end().
