@@ -219,6 +219,14 @@ else
   skip 'full disk' 'no /dev/full'
 fi
 
+# Ctrl-C in the first cell of all.
+SIM_DELAY=5 SIM_ORDER=$tmp/order launch -s 64K -i 100000 -w 0
+await sh -c '[ "$(grep -c copy-end "$1")" -ge 3 ]' - "$tmp/order"
+kill -INT "$pid"
+reap
+exits 'Ctrl-C in the first cell' 130
+out 'Ctrl-C in the first cell: what is there' '^note: interrupted: 0 of 2 rows are whole, one holds fewer copies$'
+
 # Output that can't be written ends the measuring.
 SIM_CALLS=$tmp/all run -s 1B:64K -i 3
 for closed in 'a pipe that closed' 'stdout closed' 'a full disk'; do
