@@ -1182,8 +1182,7 @@ static cudaError_t spoil_device(const struct bench *b, size_t bytes) {
 }
 
 /* Copies the probes of the device buffer to b->words, or with `in` the other way; the last one, too, as a row of a 2D
- * copy, so that profilers show all that is not measured under one name. 524,288 words of a buffer of 2 GB take 3 ms on
- * an H200. */
+ * copy, so that no check looks like a copy that is measured. 524,288 words of a buffer of 2 GB take 3 ms on an H200. */
 static cudaError_t copy_words(const struct bench *b, size_t from, size_t to, bool in) {
     unsigned char *device = b->buffers[DEVICE].at;
     size_t rows = probe_rows(from, to), last = last_probe(from, to);
@@ -1306,6 +1305,7 @@ static void fail_size(const struct bench *b, enum kind kind, size_t bytes, const
                 strcpy(row->cell[k].why, why);
 }
 
+/* What to try where a buffer does not fit. */
 static const char smaller[] = "smaller --sizes";
 
 /* Returns whether the host has no room for `buffers` buffers of `bytes`; then `why` gets a sentence that ends with what
